@@ -108,7 +108,7 @@ func (r *run) finish(ctx context.Context) error {
 		return fmt.Errorf("remove %s: %w", destination.JournalFile, err)
 	}
 	message := fmt.Sprintf("complete: %s, %s", countOf(r.progress.filesDone.Load()), Human(r.progress.durable.Load()))
-	r.progress.holds(done.Contents)
+	r.progress.setContents(done.Contents)
 	r.progress.set(protocol.StateComplete, message+r.refusals())
 	return nil
 }

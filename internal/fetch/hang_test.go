@@ -90,7 +90,7 @@ func TestSourceHangs(t *testing.T) {
 					}
 					quiet := logrus.New()
 					quiet.SetOutput(io.Discard)
-					config := Config{Source: store.Source{Prefix: "/source/"}, Dest: dest, Store: f, Attempts: 3, Stall: test.stall, Log: quiet, IgnoreRoom: true}
+					config := Config{Source: store.Source{Prefix: "/source/"}, Dest: dest, Store: f, Attempts: 3, Stall: test.stall, Log: quiet, SkipSpaceCheck: true}
 					began, ended := time.Now(), make(chan struct{})
 					err := store.FailIfHung(limited, test.stall, func(ctx context.Context) error {
 						defer close(ended)

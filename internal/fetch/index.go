@@ -68,7 +68,7 @@ func (r *run) makeIndex(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.progress.indexed(digest)
+	r.progress.setIndex(digest)
 	return nil
 }
 
@@ -100,7 +100,7 @@ func (r *run) hashOne(ctx context.Context, e Entry) (string, error) {
 	defer func() { _ = file.Close() }() // it was only read
 	sha, crc := sha256.New(), store.NewCRC64()
 	both := hashes{sha, crc}
-	if err := store.HashInto(ctx, both, io.NewSectionReader(file, 0, e.Bytes), make([]byte, mostBuffer)); err != nil {
+	if err := store.HashInto(ctx, both, io.NewSectionReader(file, 0, e.Bytes), make([]byte, maxBuffer)); err != nil {
 		return "", fmt.Errorf("read %s: %w", e.Path, err)
 	}
 	if e.CRC64 != "" && e.CRC64 != store.Encode(crc.Sum(nil)) {

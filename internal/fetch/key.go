@@ -88,11 +88,11 @@ type placement struct {
 // system treats names that differ only by case as equal. If objects collide as file and directory, the
 // file is refused, because the directory may hold many. If several names fold to the same one, the
 // first by name stays.
-func place(objects []store.Object, folds bool) placement {
+func place(objects []store.Object, caseInsensitive bool) placement {
 	var p placement
 	identity := func(s string) string { return s }
 	same := identity
-	if folds {
+	if caseInsensitive {
 		same = fold
 	}
 	var candidates []store.Object
@@ -112,12 +112,12 @@ func place(objects []store.Object, folds bool) placement {
 			candidates = append(candidates, o)
 		}
 	}
-	p.settle(candidates, same)
+	p.resolveCollisions(candidates, same)
 	return p
 }
 
-// settle adds the candidates that collide with nothing to p.files, and refuses the others.
-func (p *placement) settle(candidates []store.Object, same func(string) string) {
+// resolveCollisions adds the candidates that collide with nothing to p.files, and refuses the others.
+func (p *placement) resolveCollisions(candidates []store.Object, same func(string) string) {
 	sort.Slice(candidates, func(i, j int) bool { return candidates[i].Path < candidates[j].Path })
 	dirs := make(map[string]bool)
 	for _, dir := range p.dirs {

@@ -110,14 +110,14 @@ func TestNeeded(t *testing.T) {
 	p.replaced.inodes = 2
 	require.EqualValues(t, 4, p.needed(4096, none, false).inodes, "both stand beside the old ones for a time")
 	many := plan{fetch: make([]store.Object, 100_000), replaced: need{inodes: 100_000}}
-	require.EqualValues(t, unnamedFiles, many.needed(4096, none, false).inodes, "but not all at once")
+	require.EqualValues(t, unpublishedFiles, many.needed(4096, none, false).inodes, "but not all at once")
 
-	require.NoError(t, checkRoom(need{10, 10}, need{10, 10}))
-	require.NoError(t, checkRoom(need{10, 10}, need{10, -1}))
-	err := checkRoom(need{2 << 30, 1}, need{1 << 30, 10})
+	require.NoError(t, checkSpace(need{10, 10}, need{10, 10}))
+	require.NoError(t, checkSpace(need{10, 10}, need{10, -1}))
+	err := checkSpace(need{2 << 30, 1}, need{1 << 30, 10})
 	require.EqualError(t, err, "no room: 2.0 GiB more are needed, and the destination has 1.0 GiB free (2147483648 and 1073741824 bytes); enlarge it or select less")
 	require.Equal(t, store.Fatal, store.Classify(err))
-	require.ErrorContains(t, checkRoom(need{1, 11}, need{10, 10}), "inodes for 10")
+	require.ErrorContains(t, checkSpace(need{1, 11}, need{10, 10}), "inodes for 10")
 }
 
 func TestOwnNeed(t *testing.T) {
@@ -214,18 +214,18 @@ func TestGateNarrowsOnceForManyAndWidensAgain(t *testing.T) {
 	g := newGate(8)
 	now := time.Now()
 	for range 8 {
-		g.enter()
+		g.acquire()
 	}
 	for range 8 {
-		g.leave(true, now)
+		g.release(true, now)
 	}
 	require.Equal(t, 4, g.limit)
-	g.enter()
-	g.leave(true, now.Add(2*time.Second))
+	g.acquire()
+	g.release(true, now.Add(2*time.Second))
 	require.Equal(t, 2, g.limit)
 	for range 200 {
-		g.enter()
-		g.leave(false, now)
+		g.acquire()
+		g.release(false, now)
 	}
 	require.Equal(t, 8, g.limit)
 }
@@ -243,7 +243,7 @@ func TestWidthAndBuffers(t *testing.T) {
 			count, size := buffers(memory, workers)
 			require.Positive(t, count)
 			require.Zero(t, size%4096)
-			if memory >= leastBuffer {
+			if memory >= minBuffer {
 				require.LessOrEqual(t, int64(count)*size, memory)
 			}
 		}
@@ -258,15 +258,15 @@ func TestPool(t *testing.T) {
 			workers, size := buffers(memory, parallel)
 			p := newPool(memory, workers, size)
 			if memory > 0 {
-				require.LessOrEqual(t, int64(workers+p.most)*size, max(memory, leastBuffer))
+				require.LessOrEqual(t, int64(workers+p.maxFull)*size, max(memory, minBuffer))
 			}
-			require.Equal(t, p.most > 0, p.step >= pieceSize)
+			require.Equal(t, p.maxFull > 0, p.step >= pieceSize)
 			require.LessOrEqual(t, int64(workers)*p.step, p.window())
 		}
 	}
 	p := newPool(128*store.MiB, 8, store.MiB)
 	require.Equal(t, 8*store.MiB, p.step)
-	require.Equal(t, 72, p.most)
+	require.Equal(t, 72, p.maxFull)
 	require.Equal(t, 8*store.MiB, p.stepOf(100*store.GiB, store.GiB))
 	require.Equal(t, 64*store.MiB, p.stepOf(store.GiB*1024, store.GiB))
 	require.Equal(t, store.GiB, newPool(store.MiB, 1, store.MiB).stepOf(1, store.GiB))
@@ -290,9 +290,9 @@ func TestStatus(t *testing.T) {
 	s := p.Status(now.Add(2 * time.Second))
 	require.EqualValues(t, 200, s.BytesPerSecond)
 	require.EqualValues(t, 3, s.ETASeconds)
-	p.kept(1)
+	p.fileDone(1)
 	require.False(t, p.Ready())
-	p.kept(1)
+	p.fileDone(1)
 	require.True(t, p.Ready())
 
 	p.Fail(string(make([]byte, 9000)), true)
@@ -306,6 +306,6 @@ func TestStatus(t *testing.T) {
 func TestBandwidthIsSharedByFew(t *testing.T) {
 	for perSecond, want := range map[int64]int{0: 32, 1: 1, 512 * store.KiB: 2, store.MiB: 4, 8 * store.MiB: 32, store.GiB: 32} {
 		b := &bandwidth{perSecond: perSecond}
-		require.Equal(t, want, b.share(32), perSecond)
+		require.Equal(t, want, b.limitRequests(32), perSecond)
 	}
 }

@@ -46,11 +46,11 @@ type upload struct {
 	remote   *s3store.Bucket
 	prefix   string
 	progress *Progress
-	// came is the manifest of the fetched files, with Back; nil without a manifest.
-	came map[string]Entry
-	// verified is called with each file that the target is known to have; may be nil.
-	verified func(store.Object)
-	to       string // names the target in sentFile
+	// fetched is the manifest of the fetched files, with Back; nil without a manifest.
+	fetched map[string]Entry
+	// onVerified is called with each file that the target is known to have; may be nil.
+	onVerified func(store.Object)
+	targetID   string // names the target in sentFile
 
 	mu       sync.Mutex
 	refused  []Refusal
@@ -58,9 +58,9 @@ type upload struct {
 	sent     map[string]sent       // notes about sent files, by path
 	compared map[string]comparison // by path
 
-	noting      sync.Mutex // to be locked before mu
-	sentLines   int        // in sentFile
-	sentIsThere bool       // sentFile's name is durable
+	sentMu          sync.Mutex // to be locked before mu
+	sentLines       int        // in sentFile
+	sentFileDurable bool       // sentFile's name is durable
 }
 
 // Put uploads a directory and verifies what the server then has: by its CRC64NVME if the server
@@ -87,7 +87,7 @@ func (u *upload) put(ctx context.Context) error {
 	u.progress.bytesTotal.Store(total)
 	u.progress.set(protocol.StateFetching, "")
 	uploaded := make(map[string]string, len(files))
-	u.verified = func(o store.Object) {
+	u.onVerified = func(o store.Object) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		uploaded[o.Path] = o.ETag
@@ -113,7 +113,7 @@ func (u *upload) sendAll(ctx context.Context, files []store.Object) error {
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
-			buf := make([]byte, mostBuffer)
+			buf := make([]byte, maxBuffer)
 			for o := range queue {
 				if err := u.file(ctx, o, buf); store.Classify(err) == store.Fatal && !isLocal(err) {
 					cancel(err)
@@ -154,7 +154,7 @@ func (u *upload) connect(ctx context.Context) error {
 	u.prefix = u.Target.Key
 	if u.Back {
 		u.prefix = u.Target.Prefix
-		if u.came, err = manifestIn(u.Dir); err != nil {
+		if u.fetched, err = manifestIn(u.Dir); err != nil {
 			return err
 		}
 	}
@@ -222,11 +222,11 @@ func (u *upload) end(files int) error {
 func (u *upload) file(ctx context.Context, o store.Object, buf []byte) error {
 	var err error
 	for n := 1; n <= u.S3.Attempts; n++ {
-		if err = u.once(ctx, o, buf); err == nil {
+		if err = u.uploadOnce(ctx, o, buf); err == nil {
 			u.progress.arrived.Add(o.Size)
-			u.progress.kept(o.Size)
-			if u.verified != nil {
-				u.verified(o)
+			u.progress.fileDone(o.Size)
+			if u.onVerified != nil {
+				u.onVerified(o)
 			}
 			return nil
 		}
@@ -251,8 +251,8 @@ func (u *upload) file(ctx context.Context, o store.Object, buf []byte) error {
 	return err
 }
 
-// once uploads a file unless the target has the same content, and verifies it.
-func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
+// uploadOnce uploads a file unless the target has the same content, and verifies it.
+func (u *upload) uploadOnce(ctx context.Context, o store.Object, buf []byte) error {
 	key := u.prefix + o.Path
 	stream, err := u.local.Open(ctx, o, store.Span{Offset: 0, Length: o.Size})
 	if err != nil {
@@ -265,22 +265,22 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 		return err
 	}
 	from, err := u.origin(ctx, o, file, crc.Sum(nil), buf)
-	if from == asItCame || err != nil {
+	if from == originFetched || err != nil {
 		return errors.Join(err, file.Check())
 	}
-	there, err := u.look(ctx, o, key, file, from, crc.Sum(nil), buf)
+	there, err := u.compareTarget(ctx, o, key, file, from, crc.Sum(nil), buf)
 	if there.same {
 		u.compare(o, there.object, true)
-		u.isSame(o.Path, crc.Sum(nil))
+		u.noteSame(o.Path, crc.Sum(nil))
 		return file.Check()
 	}
-	if from == asSent && err == nil {
+	if from == originSent && err == nil {
 		return file.Check() // somebody else has written the object since
 	}
 	if err := u.maySend(ctx, o, file, from, there, err, buf); err != nil {
 		return err
 	}
-	if err := u.sends(o.Path); err != nil {
+	if err := u.noteSending(o.Path); err != nil {
 		return err
 	}
 	if err := u.remote.Upload(ctx, key, file, o.Size, crc.Sum(nil)); err != nil {
@@ -292,7 +292,7 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 	if err := u.verify(ctx, o, key, file, crc.Sum(nil), buf); err != nil {
 		return err
 	}
-	u.hasSent(o.Path, crc.Sum(nil))
+	u.noteVerified(o.Path, crc.Sum(nil))
 	return nil
 }
 

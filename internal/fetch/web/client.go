@@ -239,7 +239,7 @@ func (c *Client) OpenAs(ctx context.Context, address string, header http.Header,
 		s.Size = o.Size
 	}
 	if err == nil {
-		err = c.pinned(o.Key, stateOf(response.Header))
+		err = c.checkPin(o.Key, stateOf(response.Header))
 	}
 	if err != nil {
 		_ = response.Body.Close()
@@ -263,7 +263,7 @@ func SizeOf(header http.Header, part store.Span) (int64, error) {
 // Ranges reports whether the server serves ranges of the object at address, and the object's size. It
 // discards the state to which the object was pinned.
 func (c *Client) Ranges(ctx context.Context, address string, header http.Header, o store.Object) (ranges bool, size int64, err error) {
-	c.forget(o.Key)
+	c.unpin(o.Key)
 	header = header.Clone()
 	if header == nil {
 		header = http.Header{}
@@ -295,14 +295,14 @@ func (c *Client) pin(key string) string {
 	return c.seen[key]
 }
 
-func (c *Client) forget(key string) {
+func (c *Client) unpin(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.seen, key)
 }
 
-// pinned fails if the state of an object differs from the one seen first.
-func (c *Client) pinned(key, state string) error {
+// checkPin fails if the state of an object differs from the one seen first.
+func (c *Client) checkPin(key, state string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if was := c.seen[key]; was != "" && was != state {

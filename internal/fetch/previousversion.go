@@ -32,8 +32,8 @@ type base struct {
 // Lstat describes a file of the base.
 func (b *base) Lstat(name string) (fs.FileInfo, error) { return b.root.Lstat(path.Join(b.from, name)) }
 
-// baseIsOf reports whether the base is complete, at this revision and for the current selection.
-func (r *run) baseIsOf(revision string) bool {
+// baseIsCurrent reports whether the base is complete, at this revision and for the current selection.
+func (r *run) baseIsCurrent(revision string) bool {
 	b := r.base
 	if b == nil || b.complete.Revision != revision || !b.complete.selects(r.summary()) {
 		return false
@@ -46,9 +46,9 @@ func (r *run) baseIsOf(revision string) bool {
 	return true
 }
 
-// takeOver moves files that the base has in the source's state from p.fetch to p.link. unchanged
+// reuseUnchanged moves files that the base has in the source's state from p.fetch to p.link. unchanged
 // reports that the base has exactly the source's files, so there is nothing to do.
-func (r *run) takeOver(p *plan, files []store.Object) (unchanged bool, err error) {
+func (r *run) reuseUnchanged(p *plan, files []store.Object) (unchanged bool, err error) {
 	if r.base == nil {
 		return false, nil
 	}
@@ -110,35 +110,35 @@ func (r *run) isShared(e Entry) bool {
 func (r *run) keepBase() {
 	total := int64(0)
 	for _, e := range r.base.entries {
-		r.progress.verified(e.Check)
-		r.progress.kept(e.Bytes)
+		r.progress.countVerified(e.Check)
+		r.progress.fileDone(e.Bytes)
 		total += e.Bytes
 	}
-	r.count(int64(len(r.base.entries)), total)
+	r.setTotals(int64(len(r.base.entries)), total)
 	r.progress.arrived.Add(total)
 	r.base.unchanged = true
 	r.progress.refused.Store(max(r.progress.refused.Load(), r.base.complete.Refused))
 	if index, missing := indexOf(r.base.entries, r.base.complete.Revision); r.Index && len(missing) == 0 {
 		if _, digest, err := index.Encode(); err == nil {
-			r.progress.indexed(digest)
+			r.progress.setIndex(digest)
 		}
 	}
-	r.completeNow(r.base.complete, r.base.entries, total)
+	r.setComplete(r.base.complete, r.base.entries, total)
 }
 
-// completeNow sets the progress to complete with what an earlier run has completed.
-func (r *run) completeNow(c complete, entries map[string]Entry, bytes int64) {
+// setComplete sets the progress to complete with what an earlier run has completed.
+func (r *run) setComplete(c complete, entries map[string]Entry, bytes int64) {
 	if c.Contents == "" { // written by a release that did not record it
 		c.Contents = contentsOf(entries)
 	}
-	r.progress.holds(c.Contents)
+	r.progress.setContents(c.Contents)
 	r.progress.set(protocol.StateComplete, fmt.Sprintf("complete already: %s, %s", countOf(len(entries)), Human(bytes))+r.refusals())
 }
 
 // link creates hard links to files of the base. Like fetched files, they enter the manifest once they
 // are durable.
 func (r *run) link(ctx context.Context, entries []Entry) error {
-	if err := r.forget(entries); err != nil {
+	if err := r.dropEntries(entries); err != nil {
 		return err
 	}
 	for batch := range slices.Chunk(entries, batchFiles) {
@@ -154,9 +154,9 @@ func (r *run) link(ctx context.Context, entries []Entry) error {
 			return err
 		}
 		for _, e := range batch {
-			r.progress.verified(e.Check)
+			r.progress.countVerified(e.Check)
 			r.arrived(e.Bytes)
-			r.progress.kept(e.Bytes)
+			r.progress.fileDone(e.Bytes)
 		}
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -165,10 +165,10 @@ func (r *run) link(ctx context.Context, entries []Entry) error {
 	return nil
 }
 
-// forget removes the manifest's entries of files that files of the base are about to replace. The
+// dropEntries removes the manifest's entries of files that files of the base are about to replace. The
 // base's files are older than these entries, so after a kill a run could not tell by their times that
 // they are other files.
-func (r *run) forget(entries []Entry) error {
+func (r *run) dropEntries(entries []Entry) error {
 	var gone []Entry
 	now := time.Now().UTC()
 	for _, e := range entries {

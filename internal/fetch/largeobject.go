@@ -14,17 +14,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// assembly is a large object that is assembled from ranges, in place, in a preallocated file. All
+// largeObject is an object that is assembled from ranges, in place, in a preallocated file. All
 // ranges are pinned to one ETag.
-type assembly struct {
+type largeObject struct {
 	object store.Object
 	check  store.Check
 	file   *os.File
 	// direct is the same file for writes that bypass the page cache; may be nil.
 	direct *os.File
 	temp   string
-	// follower hashes the content if the check needs a hash of the whole in order; else nil.
-	follower *follower
+	// hasher hashes the content if the check needs a hash of the whole in order; else nil.
+	hasher *orderedHasher
 
 	mu    sync.Mutex
 	sums  []store.SumOf // of the received spans, for check.Combine
@@ -34,14 +34,12 @@ type assembly struct {
 	tries int           // how often the object was begun
 }
 
-// mostBeginnings bounds how often a large object is fetched from the start.
-const mostBeginnings = 4
+// maxBeginnings bounds how often a large object is fetched from the start.
+const maxBeginnings = 4
 
-// beginLarge stats a large object, allocates its space, and adds its ranges to the queue. For begin,
-// tries is how often the object was begun, this time included.
-func (w *worker) beginLarge(ctx context.Context, o store.Object) { w.begin(ctx, o, 1) }
-
-func (w *worker) begin(ctx context.Context, o store.Object, tries int) {
+// beginLarge stats a large object, allocates its space, and adds its ranges to the queue. tries is how
+// often the object was begun, this time included.
+func (w *worker) beginLarge(ctx context.Context, o store.Object, tries int) {
 	var sums store.Sums
 	err := w.attempts(ctx, o.Key, func(ctx context.Context) error {
 		ctx, _, stop := store.WatchStall(ctx, w.Stall)
@@ -55,7 +53,7 @@ func (w *worker) begin(ctx context.Context, o store.Object, tries int) {
 		}
 		sums, o.NoRanges = s, now.NoRanges
 		return nil
-	}, w.lookingAgain(&o))
+	}, func(ctx context.Context) error { return w.refresh(ctx, &o) })
 	if err != nil {
 		w.fail(o, err)
 		return
@@ -64,7 +62,7 @@ func (w *worker) begin(ctx context.Context, o store.Object, tries int) {
 		w.wholeTask(ctx, o)
 		return
 	}
-	a := &assembly{object: o, check: w.choose(sums, o.ETag), tries: tries}
+	a := &largeObject{object: o, check: w.choose(sums, o.ETag), tries: tries}
 	have, err := w.resume(a)
 	if err != nil {
 		w.fail(o, err)
@@ -72,7 +70,7 @@ func (w *worker) begin(ctx context.Context, o store.Object, tries int) {
 	}
 	step := spanSize(o.Size)
 	if h := a.check.Hasher(); h != nil && !a.check.Combines() {
-		a.follower = follow(ctx, h, a.file, o.Size, have, w.pool)
+		a.hasher = startOrderedHash(ctx, h, a.file, o.Size, have, w.pool)
 		step = w.pool.stepOf(o.Size, step)
 	}
 	missing := spans(o.Size, step, have)
@@ -87,23 +85,23 @@ func (w *worker) begin(ctx context.Context, o store.Object, tries int) {
 	}
 	tasks := make([]task, len(missing))
 	for i, s := range missing {
-		tasks[i] = task{object: o, assembly: a, part: s}
+		tasks[i] = task{object: o, large: a, part: s}
 	}
 	w.queue.add(tasks...)
 }
 
-// resume opens the file of an assembly: the file that an earlier run has left, keeping the ranges whose
+// resume opens the file of a large object: the file that an earlier run has left, keeping the ranges whose
 // bytes are unchanged, or a new one.
-func (w *worker) resume(a *assembly) (have []store.Span, err error) {
-	if r := w.remains[a.object.Path].of(a.object); r != nil && a.tries == 1 {
+func (w *worker) resume(a *largeObject) (have []store.Span, err error) {
+	if r := w.leftovers[a.object.Path].of(a.object); r != nil && a.tries == 1 {
 		if a.file, err = w.dest.Reopen(r.temp); err == nil {
 			a.temp = r.temp
-			return w.trust(a, r.notes), nil
+			return w.intactRanges(a, r.notes), nil
 		}
 		// A run killed between the rename and the manifest leaves the whole file under its name.
-		if f, ok := w.named(a.object, r); ok {
+		if f, ok := w.openPublished(a.object, r); ok {
 			a.file, a.temp = f, ""
-			return w.trust(a, r.notes), nil
+			return w.intactRanges(a, r.notes), nil
 		}
 	}
 	a.temp = w.tempName()
@@ -111,9 +109,9 @@ func (w *worker) resume(a *assembly) (have []store.Span, err error) {
 	return nil, err
 }
 
-// named opens the file that already has its name. It is only read: if a range in it has changed, the
+// openPublished opens the file that already has its name. It is only read: if a range in it has changed, the
 // object is fetched again from the start.
-func (w *worker) named(o store.Object, r *remains) (*os.File, bool) {
+func (w *worker) openPublished(o store.Object, r *leftovers) (*os.File, bool) {
 	file, err := w.dest.OpenFile(o.Path)
 	if err != nil {
 		return nil, false
@@ -137,9 +135,9 @@ func coverage(notes []note) []store.Span {
 	return out
 }
 
-// trust returns the ranges of the file whose bytes have the CRC noted when they arrived, and adds their
-// sums to the assembly's.
-func (w *worker) trust(a *assembly, notes []note) (have []store.Span) {
+// intactRanges returns the ranges of the file whose bytes have the CRC noted when they arrived, and adds their
+// sums to the large object's.
+func (w *worker) intactRanges(a *largeObject, notes []note) (have []store.Span) {
 	for _, n := range disjoint(notes) {
 		if !w.intact(a.file, n) {
 			continue
@@ -160,7 +158,7 @@ func crcOf(n note) store.SumOf {
 }
 
 // sumOf returns the sum of a trusted range that the object's check needs.
-func (w *worker) sumOf(a *assembly, n note) (store.SumOf, error) {
+func (w *worker) sumOf(a *largeObject, n note) (store.SumOf, error) {
 	if a.check.Kind == store.CheckCRC64 || !a.check.Combines() {
 		return crcOf(n), nil
 	}
@@ -172,7 +170,7 @@ func (w *worker) sumOf(a *assembly, n note) (store.SumOf, error) {
 // rangeTask fetches one range. The worker that ends the last range completes the object.
 func (w *worker) rangeTask(ctx context.Context, t task) {
 	defer processors.add()()
-	a := t.assembly
+	a := t.large
 	a.mu.Lock()
 	failedAlready := a.err != nil
 	a.mu.Unlock()
@@ -206,7 +204,7 @@ const pieceSize = store.MiB
 
 // pieces receives the rest of a range into its place, piece by piece, and removes each received piece
 // from left.
-func (w *worker) pieces(ctx context.Context, a *assembly, left *store.Span) error {
+func (w *worker) pieces(ctx context.Context, a *largeObject, left *store.Span) error {
 	ctx, watchdog, stop := store.WatchStall(ctx, w.Stall)
 	defer stop()
 	stream, err := w.Store.Open(ctx, a.object, *left)
@@ -224,20 +222,20 @@ func (w *worker) pieces(ctx context.Context, a *assembly, left *store.Span) erro
 		step := min(pieceSize, left.Length)
 		left.Offset, left.Length = left.Offset+step, left.Length-step
 	}
-	return w.end(ctx, stream.Body)
+	return w.readEOF(ctx, stream.Body)
 }
 
-// piece receives one piece, notes it, and adds its sum to the assembly's.
-func (w *worker) piece(ctx context.Context, watchdog *store.Watchdog, body io.Reader, a *assembly, part store.Span) error {
+// piece receives one piece, notes it, and adds its sum to the large object's.
+func (w *worker) piece(ctx context.Context, watchdog *store.Watchdog, body io.Reader, a *largeObject, part store.Span) error {
 	of := store.Check{Kind: store.CheckSize}
 	if a.check.Combines() {
 		of = a.check
 	}
 	direct, admitted := a.direct, false
-	if a.follower != nil {
+	if a.hasher != nil {
 		watchdog.Pause() // until receive resets it
-		if admitted = a.follower.admit(part.Offset); !admitted {
-			direct = nil // the follower reads it from the page cache
+		if admitted = a.hasher.admit(part.Offset); !admitted {
+			direct = nil // the hasher reads it from the page cache
 		}
 	}
 	r := newReceiver(of)
@@ -261,17 +259,17 @@ func (w *worker) piece(ctx context.Context, watchdog *store.Watchdog, body io.Re
 	a.mu.Lock()
 	a.sums, a.crcs = append(a.sums, sum), append(a.crcs, crc)
 	a.mu.Unlock()
-	if a.follower != nil {
-		w.buf = a.follower.add(part, w.buf, admitted)
+	if a.hasher != nil {
+		w.buf = a.hasher.add(part, w.buf, admitted)
 	}
 	return nil
 }
 
 // complete verifies an object whose ranges are all done, or begins it again.
-func (w *worker) complete(ctx context.Context, a *assembly) {
+func (w *worker) complete(ctx context.Context, a *largeObject) {
 	c, crc, err := w.verify(ctx, a)
-	if a.follower != nil {
-		a.follower.stop()
+	if a.hasher != nil {
+		a.hasher.stop()
 	}
 	if a.direct != nil {
 		_ = a.direct.Close() // no write is pending
@@ -294,27 +292,27 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 	if a.temp != "" {
 		_ = w.dest.Tmp.Remove(a.temp)
 	}
-	if a.tries >= min(w.Attempts, mostBeginnings) {
+	if a.tries >= min(w.Attempts, maxBeginnings) {
 		w.fail(a.object, err)
 		return
 	}
 	w.Log.WithError(err).WithField("key", a.object.Key).Warn("Fetching a large object again from the start")
-	if err := w.lookAgain(ctx, &a.object); err != nil {
+	if err := w.refresh(ctx, &a.object); err != nil {
 		w.fail(a.object, err)
 		return
 	}
-	w.begin(ctx, a.object, a.tries+1)
+	w.beginLarge(ctx, a.object, a.tries+1)
 }
 
 // verify returns the check that an object whose ranges are all done has passed, and its CRC64.
-func (w *worker) verify(ctx context.Context, a *assembly) (c store.Check, crc []byte, err error) {
+func (w *worker) verify(ctx context.Context, a *largeObject) (c store.Check, crc []byte, err error) {
 	if a.err != nil {
 		return a.check, nil, a.err
 	}
 	if crc, err = a.crc64(); err == nil {
 		c, err = w.verifyLarge(ctx, a)
 		if err == nil || errors.Is(err, store.ErrChecksum) {
-			c, err = w.judge(a.object, c, a.content(), err, func() error { return w.isKept(ctx, a.file, a.object.Size, crc) })
+			c, err = w.resolveMismatch(a.object, c, a.content(), err, func() error { return w.checkOnDisk(ctx, a.file, a.object.Size, crc) })
 		}
 	}
 	if err != nil {
@@ -324,13 +322,13 @@ func (w *worker) verify(ctx context.Context, a *assembly) (c store.Check, crc []
 }
 
 // crc64 returns the CRC64 of the whole object.
-func (a *assembly) crc64() ([]byte, error) {
+func (a *largeObject) crc64() ([]byte, error) {
 	sort.Slice(a.crcs, func(i, j int) bool { return a.crcs[i].Offset < a.crcs[j].Offset })
 	return store.Check{Kind: store.CheckCRC64}.Combined(a.crcs)
 }
 
 // content identifies the received content by the sums of its pieces.
-func (a *assembly) content() string {
+func (a *largeObject) content() string {
 	sort.Slice(a.sums, func(i, j int) bool { return a.sums[i].Offset < a.sums[j].Offset })
 	h := store.NewCRC64()
 	for _, s := range a.sums {
@@ -341,7 +339,7 @@ func (a *assembly) content() string {
 
 // verifyLarge checks a whole object: by the sums of its ranges if they combine, by the hash of the
 // content in order, or, for a composite checksum, by reading the file.
-func (w *worker) verifyLarge(ctx context.Context, a *assembly) (store.Check, error) {
+func (w *worker) verifyLarge(ctx context.Context, a *largeObject) (store.Check, error) {
 	c := a.check
 	switch {
 	case c.Combines():
@@ -356,7 +354,7 @@ func (w *worker) verifyLarge(ctx context.Context, a *assembly) (store.Check, err
 	case c.Kind == store.CheckSize:
 		return c, nil
 	}
-	sum, err := a.follower.sum(ctx)
+	sum, err := a.hasher.sum(ctx)
 	if err != nil {
 		return c, err
 	}

@@ -46,7 +46,7 @@ func (v *versions) removeUnknown(number int) error {
 // opened files that the source has, so these stay, too, until fetching replaces them. It returns how
 // many files it has removed.
 func (r *run) removeStray(listed placement) (removed int, err error) {
-	if !r.alone {
+	if !r.exclusive {
 		return 0, nil
 	}
 	files, dirs := map[string]bool{}, map[string]bool{}

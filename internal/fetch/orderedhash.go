@@ -12,18 +12,18 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// follower hashes a large object in order while its ranges arrive in any order, so that the hash is
+// orderedHasher hashes a large object in order while its ranges arrive in any order, so that the hash is
 // known soon after the last byte. It hashes pieces from memory: written pieces are kept until all
 // before them have arrived, as far as there is room. Other pieces, and those that an earlier run has
 // left, it reads from the file.
-type follower struct {
+type orderedHasher struct {
 	hash hash.Hash
 	file io.ReaderAt
 	size int64
 	pool *pool
 	done chan struct{} // closed at the end, after err is set
 	err  error
-	// forget detaches the follower from the context that ends it.
+	// forget detaches the hasher from the context that ends it.
 	forget func() bool
 
 	mu     sync.Mutex
@@ -39,20 +39,20 @@ type piece struct {
 	data []byte
 }
 
-// followBuffer is how much is read from the file at a time: little enough to be in the processor's
+// hashBuffer is how much is read from the file at a time: little enough to be in the processor's
 // cache when it is hashed.
-const followBuffer = 256 * store.KiB
+const hashBuffer = 256 * store.KiB
 
-// followPatience is how long a piece waits for room in memory before it is not kept: if a piece before
+// hashPatience is how long a piece waits for room in memory before it is not kept: if a piece before
 // it is late, all others would wait, too.
-const followPatience = time.Second
+const hashPatience = time.Second
 
 var errEnded = errors.New("the run ended before all was read")
 
-// follow starts with the spans that are already in the file. The follower ends with the last byte, with
+// startOrderedHash starts with the spans that are already in the file. The hasher ends with the last byte, with
 // ctx or with stop.
-func follow(ctx context.Context, h hash.Hash, file io.ReaderAt, size int64, have []store.Span, pool *pool) *follower {
-	f := &follower{hash: h, file: file, size: size, pool: pool, done: make(chan struct{}), ahead: map[int64]piece{}}
+func startOrderedHash(ctx context.Context, h hash.Hash, file io.ReaderAt, size int64, have []store.Span, pool *pool) *orderedHasher {
+	f := &orderedHasher{hash: h, file: file, size: size, pool: pool, done: make(chan struct{}), ahead: map[int64]piece{}}
 	f.moved = sync.NewCond(&f.mu)
 	for _, s := range have {
 		f.ahead[s.Offset] = piece{end: s.End()}
@@ -67,9 +67,9 @@ func follow(ctx context.Context, h hash.Hash, file io.ReaderAt, size int64, have
 	return f
 }
 
-// admit reports whether a piece at that offset can be kept in memory. It waits for followPatience if
+// admit reports whether a piece at that offset can be kept in memory. It waits for hashPatience if
 // the hash is far behind. The piece that is hashed next never waits, so the hash goes on.
-func (f *follower) admit(at int64) bool {
+func (f *orderedHasher) admit(at int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	room := func() bool { return at < f.hashed+f.pool.window() }
@@ -77,7 +77,7 @@ func (f *follower) admit(at int64) bool {
 		return room() && !f.ended
 	}
 	late := false
-	timer := time.AfterFunc(followPatience, func() {
+	timer := time.AfterFunc(hashPatience, func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		late = true
@@ -91,8 +91,8 @@ func (f *follower) admit(at int64) bool {
 }
 
 // add records that a span is written, and returns a buffer for the next one. If the span was admitted,
-// the follower may keep buf, which begins with its content. Spans do not overlap.
-func (f *follower) add(s store.Span, buf []byte, admitted bool) []byte {
+// the hasher may keep buf, which begins with its content. Spans do not overlap.
+func (f *orderedHasher) add(s store.Span, buf []byte, admitted bool) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended {
@@ -109,14 +109,14 @@ func (f *follower) add(s store.Span, buf []byte, admitted bool) []byte {
 	return buf
 }
 
-// stop ends the follower, and returns when it no longer reads.
-func (f *follower) stop() {
+// stop ends the hasher, and returns when it no longer reads.
+func (f *orderedHasher) stop() {
 	f.forget()
 	f.end()
 	<-f.done
 }
 
-func (f *follower) end() {
+func (f *orderedHasher) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ended = true
@@ -124,7 +124,7 @@ func (f *follower) end() {
 }
 
 // drop returns the buffers of pieces that are not hashed to the pool.
-func (f *follower) drop() {
+func (f *orderedHasher) drop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range f.ahead {
@@ -134,7 +134,7 @@ func (f *follower) drop() {
 }
 
 // sum waits for the end, and returns the hash of the whole content.
-func (f *follower) sum(ctx context.Context) ([]byte, error) {
+func (f *orderedHasher) sum(ctx context.Context) ([]byte, error) {
 	select {
 	case <-f.done:
 	case <-ctx.Done():
@@ -143,7 +143,7 @@ func (f *follower) sum(ctx context.Context) ([]byte, error) {
 	return f.hash.Sum(nil), f.err
 }
 
-func (f *follower) run() error {
+func (f *orderedHasher) run() error {
 	var buf []byte
 	for at := int64(0); at < f.size; {
 		p, ended := f.next(at)
@@ -155,7 +155,7 @@ func (f *follower) run() error {
 			f.pool.back(p.data)
 		} else {
 			if buf == nil {
-				buf = make([]byte, min(followBuffer, f.size))
+				buf = make([]byte, min(hashBuffer, f.size))
 			}
 			if err := store.HashInto(context.Background(), f.hash, io.NewSectionReader(f.file, at, p.end-at), buf); err != nil {
 				return fmt.Errorf("read what was received: %w", err)
@@ -167,7 +167,7 @@ func (f *follower) run() error {
 }
 
 // next waits for the piece at offset hashed. All bytes before it are hashed.
-func (f *follower) next(hashed int64) (p piece, ended bool) {
+func (f *orderedHasher) next(hashed int64) (p piece, ended bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hashed = hashed

@@ -10,10 +10,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// noRoomError reports in numbers that a plan does not fit.
-type noRoomError struct{ need, free need }
+// noSpaceError reports in numbers that a plan does not fit.
+type noSpaceError struct{ need, free need }
 
-func (e *noRoomError) Error() string {
+func (e *noSpaceError) Error() string {
 	if e.need.inodes > e.free.inodes && e.free.inodes >= 0 {
 		return fmt.Sprintf("no room: %d more files and directories are needed, and the destination has inodes for %d; enlarge it or select less", e.need.inodes, e.free.inodes)
 	}
@@ -21,16 +21,16 @@ func (e *noRoomError) Error() string {
 		Human(e.need.bytes), Human(e.free.bytes), e.need.bytes, e.free.bytes)
 }
 
-func (e *noRoomError) Unwrap() error { return unix.ENOSPC }
+func (e *noSpaceError) Unwrap() error { return unix.ENOSPC }
 
 // need is an amount of space; inodes below 0 are unlimited.
 type need struct{ bytes, inodes int64 }
 
-// needed returns what a plan takes in addition to the space used now. here returns how many bytes of an
+// needed returns what a plan takes in addition to the space used now. alreadyStored returns how many bytes of an
 // object earlier runs have left. Replaced and removed files free their space and inodes, but a new file
 // exists beside the one that it replaces for some time: that much is added again, up to the limit of
 // files without their name.
-func (p plan) needed(block int64, here func(store.Object) int64, remove bool) need {
+func (p plan) needed(block int64, alreadyStored func(store.Object) int64, remove bool) need {
 	var n need
 	dirs := make(map[string]bool)
 	rounded := func(b int64) int64 { return (b + block - 1) / block * block }
@@ -41,7 +41,7 @@ func (p plan) needed(block int64, here func(store.Object) int64, remove bool) ne
 		}
 	}
 	for _, o := range p.fetch {
-		n.bytes += rounded(max(0, o.Size-here(o)))
+		n.bytes += rounded(max(0, o.Size-alreadyStored(o)))
 		n.inodes++
 		largest = max(largest, o.Size)
 		above(o.Path)
@@ -66,8 +66,8 @@ func (p plan) needed(block int64, here func(store.Object) int64, remove bool) ne
 		}
 		back.bytes -= p.shared
 	}
-	n.bytes += min(p.replaced.bytes, unnamedBytes+largest) - back.bytes
-	n.inodes += min(p.replaced.inodes, unnamedFiles) - back.inodes
+	n.bytes += min(p.replaced.bytes, unpublishedBytes+largest) - back.bytes
+	n.inodes += min(p.replaced.inodes, unpublishedFiles) - back.inodes
 	return n
 }
 
@@ -81,12 +81,12 @@ const lineBytes = 400
 // own returns what fetch takes for itself: a line in the manifest for each file, a note in the journal
 // for each small file and for each piece of a large one, a directory of temporary files for each
 // worker, and the completion file.
-func (p plan) own(workers int, here func(store.Object) int64) need {
+func (p plan) own(workers int, alreadyStored func(store.Object) int64) need {
 	n := need{inodes: int64(workers) + 1}
 	for _, o := range p.fetch {
 		lines := int64(2)
 		if o.Size > wholeLimit {
-			lines += max(0, o.Size-here(o)) / pieceSize
+			lines += max(0, o.Size-alreadyStored(o)) / pieceSize
 		}
 		n.bytes += lines * int64(lineBytes+len(o.Path)+len(o.ETag)+len(o.Version))
 	}
@@ -98,9 +98,9 @@ func (p plan) own(workers int, here func(store.Object) int64) need {
 
 func (n need) plus(m need) need { return need{n.bytes + m.bytes, n.inodes + m.inodes} }
 
-// freeIn returns the free space below the directory. On XFS with a project quota, as in a flexlvm
+// freeSpace returns the free space below the directory. On XFS with a project quota, as in a flexlvm
 // volume, statfs reports the quota.
-func freeIn(d *destination.Dir) (room need, block int64, err error) {
+func freeSpace(d *destination.Dir) (room need, block int64, err error) {
 	var s unix.Statfs_t
 	if err := unix.Fstatfs(int(d.Dir.Fd()), &s); err != nil {
 		return need{}, 0, fmt.Errorf("ask for free room: %w", err)
@@ -112,10 +112,10 @@ func freeIn(d *destination.Dir) (room need, block int64, err error) {
 	return room, max(s.Bsize, 512), nil
 }
 
-// checkRoom fails with a noRoomError if n is more than free.
-func checkRoom(n, free need) error {
+// checkSpace fails with a noSpaceError if n is more than free.
+func checkSpace(n, free need) error {
 	if n.bytes > free.bytes || free.inodes >= 0 && n.inodes > free.inodes {
-		return &noRoomError{n, free}
+		return &noSpaceError{n, free}
 	}
 	return nil
 }

@@ -16,15 +16,15 @@ type found struct {
 	same   bool   // it has the content of the file
 }
 
-// look returns the target's object, and whether it has the content of the file. Without a manifest, an
+// compareTarget returns the target's object, and whether it has the content of the file. Without a manifest, an
 // object without checksums is read, once, so that nobody has to resolve a conflict that is none.
-func (u *upload) look(ctx context.Context, o store.Object, key string, file pinned, from origin, crc, buf []byte) (found, error) {
+func (u *upload) compareTarget(ctx context.Context, o store.Object, key string, file pinned, from origin, crc, buf []byte) (found, error) {
 	object, sums, err := u.remote.Verify(ctx, key, 0)
 	there := found{object: object, crc64: sums.CRC64NVME}
 	switch {
 	case err != nil || object.Size != o.Size:
 		return there, err
-	case sums.CRC64NVME != "" || from != unsure || !u.lacksManifest():
+	case sums.CRC64NVME != "" || from != originUnknown || !u.lacksManifest():
 		there.same = sums.CRC64NVME == store.Encode(crc)
 		return there, nil
 	case u.comparedBefore(o.Path) == comparison{o.ETag, object.ETag, false}:
@@ -41,10 +41,10 @@ func (u *upload) look(ctx context.Context, o store.Object, key string, file pinn
 
 // maySend returns an error if a file must not be sent. there and err are the target's answer.
 func (u *upload) maySend(ctx context.Context, o store.Object, file pinned, from origin, there found, err error, buf []byte) error {
-	if c := store.Classify(err); err != nil && (c == store.Fatal || c == store.Transient || from == asSent && c != store.Gone) {
+	if c := store.Classify(err); err != nil && (c == store.Fatal || c == store.Transient || from == originSent && c != store.Gone) {
 		return fmt.Errorf("look at what is there: %w", err)
 	}
-	if from == unsure {
+	if from == originUnknown {
 		if err := u.mayReplace(o.Path, there.object, err); err != nil {
 			return err
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// ShareConfig describes what to serve to peers, and how.
-type ShareConfig struct {
+// ServePeersConfig describes what to serve to peers, and how.
+type ServePeersConfig struct {
 	// Dir is a directory that a run with Config.Index has completed. It is only read.
 	Dir string
 	// Listener accepts the connections of peers, and nothing else.
@@ -28,9 +28,9 @@ type ShareConfig struct {
 	Log       logrus.FieldLogger
 }
 
-// Share serves a complete directory until ctx ends.
-func Share(ctx context.Context, c ShareConfig, progress *Progress) error {
-	err := c.share(ctx, progress)
+// ServePeers serves a complete directory until ctx ends.
+func ServePeers(ctx context.Context, c ServePeersConfig, progress *Progress) error {
+	err := c.serve(ctx, progress)
 	if err != nil {
 		err = failed(err)
 		progress.Fail(err.Error(), false)
@@ -38,7 +38,7 @@ func Share(ctx context.Context, c ShareConfig, progress *Progress) error {
 	return err
 }
 
-func (c ShareConfig) share(ctx context.Context, progress *Progress) error {
+func (c ServePeersConfig) serve(ctx context.Context, progress *Progress) error {
 	returned := store.TrackCall(ctx, "opening", c.Dir)
 	root, err := os.OpenRoot(c.Dir)
 	returned()
@@ -59,8 +59,8 @@ func (c ShareConfig) share(ctx context.Context, progress *Progress) error {
 		return store.Failure(err, false)
 	}
 	limit := &bandwidth{perSecond: c.Bandwidth}
-	server := &peer.Server{Index: data, Open: opens(root, entries), Throttle: limit.take, Stall: c.Stall, Log: c.Log}
-	progress.indexed(digest)
+	server := &peer.Server{Index: data, Open: opens(root, entries), Throttle: limit.wait, Stall: c.Stall, Log: c.Log}
+	progress.setIndex(digest)
 	progress.set(protocol.StateComplete, "serving "+countOf(len(entries))+" to peers")
 	return server.Serve(ctx, c.Listener, c.Identity)
 }

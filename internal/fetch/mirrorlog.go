@@ -26,15 +26,15 @@ type mirrored struct {
 func bootID() string {
 	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "" // recall then trusts no earlier line
+		return "" // readLog then trusts no earlier line
 	}
 	return strings.TrimSpace(string(data))
 }
 
-// recall reads what an earlier mirror of the same target has uploaded in the same boot. After a power
+// readLog reads what an earlier mirror of the same target has uploaded in the same boot. After a power
 // cut a file may have its old times and size but other content: a program that syncs content alone
 // (fdatasync) does not sync the times.
-func (m *mirror) recall(boot string) error {
+func (m *mirror) readLog(boot string) error {
 	if boot == "" {
 		return errors.New("cannot determine whether the node was restarted meanwhile")
 	}
@@ -72,18 +72,18 @@ func (m *mirror) recall(boot string) error {
 		return fmt.Errorf("read %s: %w", mirroredFile, err)
 	}
 	m.log = file
-	m.own = boot + " " + m.S3.Endpoint + " " + m.Target.Bucket + "/" + m.prefix
-	if target != m.own {
+	m.logHeader = boot + " " + m.S3.Endpoint + " " + m.Target.Bucket + "/" + m.prefix
+	if target != m.logHeader {
 		m.known = map[string]string{}
-		m.write(mirrored{ETag: m.own})
+		m.write(mirrored{ETag: m.logHeader})
 	}
 	return nil
 }
 
-// remember records that the present state of a file is at the target. A file that may have been written
+// recordUploaded records that the present state of a file is at the target. A file that may have been written
 // to since, without a trace, is compared again by the next pass.
-func (m *mirror) remember(o store.Object) {
-	if dirstore.ChangeTime(o.ETag).After(m.begun.Add(-settled)) {
+func (m *mirror) recordUploaded(o store.Object) {
+	if dirstore.ChangeTime(o.ETag).After(m.begun.Add(-settleTime)) {
 		return
 	}
 	m.mu.Lock()
@@ -104,26 +104,26 @@ func (m *mirror) write(line mirrored) {
 	}
 	if err != nil {
 		m.Log.WithError(err).Warn("Cannot record in .flexlvm/mirrored.jsonl that the file was uploaded")
-		m.forget()
+		m.closeLog()
 	}
 }
 
-func (m *mirror) forget() {
+func (m *mirror) closeLog() {
 	if m.log != nil {
 		_ = m.log.Close() // files without a line are compared again
 		m.log = nil
 	}
 }
 
-// fewLines is how many lines are acceptable, however few files there are.
-const fewLines = 10_000
+// minRewriteLines is how many lines a log may have before it is rewritten, however few files there are.
+const minRewriteLines = 10_000
 
 // shorten forgets files that have left the directory, once they are most of the known ones, and
 // rewrites mirroredFile if it has far more lines than there are files: it takes space in the user's
 // volume.
 func (m *mirror) shorten(files []store.Object) {
-	most := 2*len(files) + fewLines
-	if m.lines < most && len(m.known) < most {
+	limit := 2*len(files) + minRewriteLines
+	if m.lines < limit && len(m.known) < limit {
 		return
 	}
 	m.lines = 0 // if this fails, it is retried after as many lines
@@ -137,19 +137,19 @@ func (m *mirror) shorten(files []store.Object) {
 	if m.log == nil {
 		return
 	}
-	file, err := m.writeAnew(known)
+	file, err := m.rewriteLog(known)
 	if err != nil {
 		m.Log.WithError(err).Warn("Cannot shorten .flexlvm/mirrored.jsonl")
 		return
 	}
-	m.forget()
+	m.closeLog()
 	m.log, m.lines = file, len(known)+1
 }
 
-// writeAnew durably replaces mirroredFile, and returns the new file.
-func (m *mirror) writeAnew(known map[string]string) (*os.File, error) {
-	return writeLinesAnew(m.Dir, mirroredFile, func(yield func(any) bool) {
-		more := yield(mirrored{ETag: m.own})
+// rewriteLog durably replaces mirroredFile, and returns the new file.
+func (m *mirror) rewriteLog(known map[string]string) (*os.File, error) {
+	return replaceLines(m.Dir, mirroredFile, func(yield func(any) bool) {
+		more := yield(mirrored{ETag: m.logHeader})
 		for path, etag := range known {
 			if more = more && yield(mirrored{Path: path, ETag: etag}); !more {
 				return

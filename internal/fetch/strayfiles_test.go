@@ -193,7 +193,7 @@ func TestVersionGetsNoRoomBackFromTheOneBefore(t *testing.T) {
 	files := []store.Object{{Path: "large", Size: 1}, {Path: "many/003", Size: 2}}
 	p, err := decide(files, entries, Config{}.trusts, func(e Entry) (bool, error) { return present(dest, e) })
 	require.NoError(t, err)
-	_, err = r.takeOver(&p, files)
+	_, err = r.reuseUnchanged(&p, files)
 	require.NoError(t, err)
 	require.Equal(t, need{bytes: entries["many/003"].Bytes, inodes: 1}, p.replaced, "it was fetched for this version, and is in no other")
 	gone := int64(0)

@@ -26,8 +26,8 @@ func (r *run) unpack(ctx context.Context) (done bool, err error) {
 	if c, was := r.wasComplete(); was && c.Revision == packed.Revision() && r.trustsAll() && r.completeAlready() {
 		return true, nil
 	}
-	if r.baseIsOf(packed.Revision()) {
-		r.progress.revised(packed.Revision())
+	if r.baseIsCurrent(packed.Revision()) {
+		r.progress.setRevision(packed.Revision())
 		r.keepBase()
 		return true, nil
 	}
@@ -76,7 +76,7 @@ func (r *run) fetchArchives(ctx context.Context, packed store.Archived) error {
 	config.Source = store.Source{URL: r.Source.URL + " (layers)", Kind: r.Source.Kind}
 	config.Dest, config.Store, config.Sync = r.Dest+string(os.PathSeparator)+layersDir, archives, true
 	config.Include, config.Exclude, config.Paths, config.Elsewhere, config.Order, config.OrderPaths = nil, nil, nil, nil, "", nil
-	config.Version, config.alone = packed.Revision(), false // the unpacked files lie beside the archives and must stay
+	config.Version, config.exclusive = packed.Revision(), false // the unpacked files lie beside the archives and must stay
 	refused, err := Run(ctx, config, inner)
 	if err == nil && len(refused) > 0 {
 		err = &store.Error{Err: fmt.Errorf("layer %s could not be fetched: %s", refused[0].Key, refused[0].Reason)}

@@ -18,33 +18,33 @@ type bandwidth struct {
 	free time.Time
 }
 
-// leastShare is the bandwidth, in bytes per second, from which another request is worthwhile.
-const leastShare = 256 * store.KiB
+// minShare is the bandwidth, in bytes per second, from which another request is worthwhile.
+const minShare = 256 * store.KiB
 
-// share returns how many of most requests share the bandwidth. Too many would all complete their
+// limitRequests returns how many of the requests share the bandwidth. Too many would all complete their
 // objects at the very end, and the first are wanted soon.
-func (b *bandwidth) share(most int) int {
+func (b *bandwidth) limitRequests(requests int) int {
 	if b.perSecond <= 0 {
-		return most
+		return requests
 	}
-	return int(min(int64(most), max(1, b.perSecond/leastShare)))
+	return int(min(int64(requests), max(1, b.perSecond/minShare)))
 }
 
-// portionsASecond is into how many portions the bytes of a second are divided. With 64 workers each
+// portionsPerSecond is into how many portions the bytes of a second are divided. With 64 workers each
 // gets one within a second, so no connection is idle for so long that its server closes it.
-const portionsASecond = 64
+const portionsPerSecond = 64
 
-// portion returns how many bytes to request at a time from take for a buffer of most bytes: whole
+// portion returns how many bytes to request at a time from wait for a buffer of size bytes: whole
 // blocks, so that direct writes stay aligned.
-func (b *bandwidth) portion(most int64) int64 {
+func (b *bandwidth) portion(size int64) int64 {
 	if b.perSecond <= 0 {
-		return most
+		return size
 	}
-	return min(max(b.perSecond/portionsASecond&^(destination.DirectBlock-1), destination.DirectBlock), most)
+	return min(max(b.perSecond/portionsPerSecond&^(destination.DirectBlock-1), destination.DirectBlock), size)
 }
 
-// take waits until n more bytes are allowed.
-func (b *bandwidth) take(ctx context.Context, n int64) error {
+// wait waits until n more bytes are allowed.
+func (b *bandwidth) wait(ctx context.Context, n int64) error {
 	if b.perSecond <= 0 {
 		return nil
 	}
@@ -67,20 +67,20 @@ func (b *bandwidth) take(ctx context.Context, n int64) error {
 type gate struct {
 	mu       sync.Mutex
 	cond     *sync.Cond
-	most     int
+	max      int
 	limit    int
 	open     int
 	good     int
 	narrowed time.Time
 }
 
-func newGate(most int) *gate {
-	g := &gate{most: most, limit: most}
+func newGate(limit int) *gate {
+	g := &gate{max: limit, limit: limit}
 	g.cond = sync.NewCond(&g.mu)
 	return g
 }
 
-func (g *gate) enter() {
+func (g *gate) acquire() {
 	g.mu.Lock()
 	for g.open >= g.limit {
 		g.cond.Wait()
@@ -89,16 +89,16 @@ func (g *gate) enter() {
 	g.mu.Unlock()
 }
 
-// leave ends a request. Many open requests are throttled at the same time, so the gate narrows at most
+// release ends a request. Many open requests are throttled at the same time, so the gate narrows at most
 // once per second.
-func (g *gate) leave(throttled bool, now time.Time) {
+func (g *gate) release(throttled bool, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.open--
 	switch {
 	case throttled && now.Sub(g.narrowed) >= time.Second:
 		g.limit, g.good, g.narrowed = max(1, g.limit/2), 0, now
-	case !throttled && g.limit < g.most:
+	case !throttled && g.limit < g.max:
 		if g.good++; g.good >= 2*g.limit {
 			g.limit, g.good = g.limit+1, 0
 		}
@@ -132,16 +132,16 @@ func width(parallel int, objects []store.Object) int {
 
 // Bounds of a worker's buffer in bytes.
 const (
-	leastBuffer = 64 * store.KiB
-	mostBuffer  = store.MiB
+	minBuffer = 64 * store.KiB
+	maxBuffer = store.MiB
 )
 
 // buffers divides memory, in bytes, among workers. Each has one buffer, and all bytes in flight are in
 // buffers.
 func buffers(memory int64, workers int) (count int, size int64) {
 	if memory <= 0 {
-		return workers, mostBuffer
+		return workers, maxBuffer
 	}
-	size = min(max(memory/int64(workers), leastBuffer), mostBuffer) &^ 4095
+	size = min(max(memory/int64(workers), minBuffer), maxBuffer) &^ 4095
 	return int(max(1, min(int64(workers), memory/size))), size
 }

@@ -92,8 +92,8 @@ func TestDiskThatIsWrong(t *testing.T) {
 	mismatch := fmt.Errorf("%w: md5", store.ErrChecksum)
 	judge := func(onDisk string) error {
 		file := strings.NewReader(onDisk)
-		_, err := w.judge(store.Object{Path: "a", ETag: "e"}, store.Check{Kind: store.CheckMD5}, "content", mismatch, func() error {
-			return w.isKept(t.Context(), file, int64(len(onDisk)), crc.Sum(nil))
+		_, err := w.resolveMismatch(store.Object{Path: "a", ETag: "e"}, store.Check{Kind: store.CheckMD5}, "content", mismatch, func() error {
+			return w.checkOnDisk(t.Context(), file, int64(len(onDisk)), crc.Sum(nil))
 		})
 		return err
 	}

@@ -65,13 +65,13 @@ func readSent(dir string) (out map[string]sent, lines int, err error) {
 // openSent reads which files were sent. u.to names the target in the notes, because a note about
 // another target says nothing about this one.
 func (u *upload) openSent() (err error) {
-	u.to = protocol.EndpointOf(u.S3.Endpoint) + " " + u.Target.Bucket + "/" + u.prefix
+	u.targetID = protocol.EndpointOf(u.S3.Endpoint) + " " + u.Target.Bucket + "/" + u.prefix
 	if u.sent, u.sentLines, err = readSent(u.Dir); err != nil {
 		return err
 	}
 	for path, one := range u.sent {
-		if one.To == u.to {
-			one.To = u.to // all files share one string
+		if one.To == u.targetID {
+			one.To = u.targetID // all files share one string
 			u.sent[path] = one
 		}
 	}
@@ -84,22 +84,22 @@ func (u *upload) lastSent(path string) (last sent, is bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	last, is = u.sent[path]
-	return last, is && (u.lacksManifest() || last.FetchedAt.Equal(u.came[path].FetchedAt))
+	return last, is && (u.lacksManifest() || last.FetchedAt.Equal(u.fetched[path].FetchedAt))
 }
 
-// sends durably notes that a file is about to be sent. From then on its object is not known to be what
+// noteSending durably notes that a file is about to be sent. From then on its object is not known to be what
 // was fetched, or sent before, even if the outcome of the upload is never learned.
 //
 // A file that was not fetched is sent even if its earlier note cannot be withdrawn, as on a full
 // volume, where perhaps nobody can free space. That matters only if this process is killed and the file
 // then has the noted content again.
-func (u *upload) sends(path string) error {
+func (u *upload) noteSending(path string) error {
 	if !u.Back {
 		return nil
 	}
-	_, fetched := u.came[path]
+	_, fetched := u.fetched[path]
 	last, is := u.lastSent(path)
-	now := sent{Path: path, FetchedAt: u.came[path].FetchedAt, To: u.to, Unsure: is && (last.Unsure || last.CRC64 == "" && last.To != "")}
+	now := sent{Path: path, FetchedAt: u.fetched[path].FetchedAt, To: u.targetID, Unsure: is && (last.Unsure || last.CRC64 == "" && last.To != "")}
 	switch {
 	case is && last.CRC64 == "", !is && !fetched && !u.lacksManifest(): // no note has to be withdrawn
 		u.keepSent(now)
@@ -117,15 +117,15 @@ func (u *upload) sends(path string) error {
 	return nil
 }
 
-// hasSent notes that the object of a file was verified to have the file's content. From then on, an
+// noteVerified notes that the object of a file was verified to have the file's content. From then on, an
 // object that somebody else writes in its place stays until the file changes. The note need not be on
 // disk: without it the file is sent once more.
-func (u *upload) hasSent(path string, crc []byte) {
+func (u *upload) noteVerified(path string, crc []byte) {
 	if !u.Back {
 		return
 	}
 	last, is := u.lastSent(path)
-	now := sent{Path: path, FetchedAt: u.came[path].FetchedAt, CRC64: store.Encode(crc), To: u.to, Unsure: is && last.Unsure}
+	now := sent{Path: path, FetchedAt: u.fetched[path].FetchedAt, CRC64: store.Encode(crc), To: u.targetID, Unsure: is && last.Unsure}
 	if is && last == now {
 		return
 	}
@@ -134,20 +134,20 @@ func (u *upload) hasSent(path string, crc []byte) {
 	}
 }
 
-// isSame is hasSent for a file whose object already had its content. A file that may have been fetched
+// noteSame is noteVerified for a file whose object already had its content. A file that may have been fetched
 // and was not sent is skipped: it may be unchanged.
-func (u *upload) isSame(path string, crc []byte) {
-	_, fetched := u.came[path]
+func (u *upload) noteSame(path string, crc []byte) {
+	_, fetched := u.fetched[path]
 	if _, is := u.lastSent(path); is || !fetched && !u.lacksManifest() {
-		u.hasSent(path, crc)
+		u.noteVerified(path, crc)
 	}
 }
 
 // noteSent appends a line to sentFile. It does not lock mu while it writes, because a write may take
 // long and the notes are read meanwhile.
 func (u *upload) noteSent(one sent, durably bool) error {
-	u.noting.Lock()
-	defer u.noting.Unlock()
+	u.sentMu.Lock()
+	defer u.sentMu.Unlock()
 	if err := u.appendSent(one, durably); err != nil {
 		return err
 	}
@@ -185,25 +185,25 @@ func (u *upload) appendSent(one sent, durably bool) error {
 		return errors.Join(err, file.Close())
 	}
 	err = errors.Join(err, file.Sync(), file.Close())
-	if err != nil || u.sentIsThere {
+	if err != nil || u.sentFileDurable {
 		return err
 	}
 	err = errors.Join(syncDir(root, store.ControlDir), syncDir(root, "."))
-	u.sentIsThere = err == nil
+	u.sentFileDurable = err == nil
 	return err
 }
 
 // shortenSent rewrites sentFile once it has far more lines than there are files, without the files that
 // were never fetched and are gone. files are the files of the directory.
 func (u *upload) shortenSent(files []store.Object) {
-	u.noting.Lock()
-	defer u.noting.Unlock()
-	if u.sentLines < 2*(len(files)+len(u.came))+fewLines {
+	u.sentMu.Lock()
+	defer u.sentMu.Unlock()
+	if u.sentLines < 2*(len(files)+len(u.fetched))+minRewriteLines {
 		return
 	}
 	u.sentLines = 0 // if this fails, it is retried after as many lines
 	known := u.sentOf(files)
-	file, err := writeLinesAnew(u.Dir, sentFile, func(yield func(any) bool) {
+	file, err := replaceLines(u.Dir, sentFile, func(yield func(any) bool) {
 		for _, one := range known {
 			if !yield(one) {
 				return
@@ -229,7 +229,7 @@ func (u *upload) sentOf(files []store.Object) map[string]sent {
 		return maps.Clone(u.sent)
 	}
 	known := map[string]sent{}
-	for path := range u.came {
+	for path := range u.fetched {
 		if one, is := u.sent[path]; is {
 			known[path] = one
 		}
@@ -242,8 +242,8 @@ func (u *upload) sentOf(files []store.Object) map[string]sent {
 	return known
 }
 
-// writeLinesAnew durably replaces a file of JSON lines, and returns the new file.
-func writeLinesAnew(dir, name string, lines iter.Seq[any]) (*os.File, error) {
+// replaceLines durably replaces a file of JSON lines, and returns the new file.
+func replaceLines(dir, name string, lines iter.Seq[any]) (*os.File, error) {
 	next := name + ".new"
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -178,7 +178,7 @@ func TestNotesOfUploadsStayShort(t *testing.T) {
 	before := u.sentLines
 	u.shortenSent(files)
 	require.Equal(t, before, u.sentLines)
-	u.sentLines = 6 + fewLines
+	u.sentLines = 6 + minRewriteLines
 	require.NoError(t, os.Remove(filepath.Join(b.dest, "a")))
 	files, _, err = u.list(t.Context())
 	require.NoError(t, err)

@@ -21,17 +21,17 @@ const (
 	jsonInterval = 5 * time.Second
 )
 
-// show prints the progress until the returned function is called: as a bar on terminal, or as JSON
+// printProgress prints the progress until the returned function is called: as a bar on terminal, or as JSON
 // lines on out.
-func show(ctx context.Context, out io.Writer, terminal *os.File, how string, progress *fetch.Progress) func() {
-	if how == "auto" {
-		how = "json"
+func printProgress(ctx context.Context, out io.Writer, terminal *os.File, format string, progress *fetch.Progress) func() {
+	if format == "auto" {
+		format = "json"
 		if term.IsTerminal(int(terminal.Fd())) {
-			how = "bar"
+			format = "bar"
 		}
 	}
 	interval, line := jsonInterval, func(bool) { printJSON(out, progress.Status(time.Now())) }
-	switch how {
+	switch format {
 	case "none":
 		return func() {}
 	case "bar":

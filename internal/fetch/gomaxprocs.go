@@ -7,20 +7,20 @@ import (
 )
 
 // processors is shared by the whole process, like GOMAXPROCS.
-var processors spare
+var processors extraProcessor
 
-// A spare is one more processor for Go's scheduler than the process has. While a goroutine waits in the
-// kernel for the disk, Go reassigns its processor only after a moment: with a spare one the content of
+// An extraProcessor is one more processor for Go's scheduler than the process has. While a goroutine waits in the
+// kernel for the disk, Go reassigns its processor only after a moment: with an extra one the content of
 // large objects is hashed meanwhile. It slows small objects down, because Go searches for work in more
 // places: their processor time rises by a quarter (docs/benchmarks.md).
-type spare struct {
+type extraProcessor struct {
 	mu    sync.Mutex
 	users int
 }
 
-// add provides the spare processor until release is called. A GOMAXPROCS in the environment stays as it
+// add provides the extra processor until release is called. A GOMAXPROCS in the environment stays as it
 // is.
-func (s *spare) add() (release func()) {
+func (s *extraProcessor) add() (release func()) {
 	if os.Getenv("GOMAXPROCS") != "" {
 		return func() {}
 	}
@@ -32,7 +32,7 @@ func (s *spare) add() (release func()) {
 	return s.release
 }
 
-func (s *spare) release() {
+func (s *extraProcessor) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.users--; s.users == 0 {

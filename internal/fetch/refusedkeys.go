@@ -12,18 +12,18 @@ import (
 )
 
 // isDone reports whether a run need not list the source: without Sync, if an earlier run has completed the same
-// selection and refused no key. A refused key may have been removed or renamed since. It sets r.again.
+// selection and refused no key. A refused key may have been removed or renamed since. It sets r.retriesRefused.
 func (r *run) isDone() bool {
 	c, was := r.wasComplete()
-	r.again = was && !r.Sync && c.Refused > 0
+	r.retriesRefused = was && !r.Sync && c.Refused > 0
 	return was && !r.Sync && c.Refused == 0 && r.completeAlready()
 }
 
-// spareChanged refuses to fetch objects whose path holds something that no run left there, if an earlier run has
+// refuseChanged refuses to fetch objects whose path holds something that no run left there, if an earlier run has
 // completed the selection except for refused keys. Programs may have used the directory since, and without Sync this run
 // is only about the refused keys.
-func (r *run) spareChanged(p *plan) error {
-	if !r.again {
+func (r *run) refuseChanged(p *plan) error {
+	if !r.retriesRefused {
 		return nil
 	}
 	var first error
@@ -42,7 +42,7 @@ func (r *run) spareChanged(p *plan) error {
 
 // isChanged reports whether the path of an object holds something else than a file that a run has fetched.
 func (r *run) isChanged(o store.Object) (bool, error) {
-	if r.remains[o.Path].of(o) != nil {
+	if r.leftovers[o.Path].of(o) != nil {
 		return false, nil // a killed run may have fetched the file, and not entered it into the manifest
 	}
 	if e, known := r.manifest.entries[o.Path]; known {

@@ -279,7 +279,7 @@ func TestConflictIsReadOnce(t *testing.T) {
 		files, _, err := u.list(t.Context())
 		require.NoError(t, err)
 		require.Len(t, files, 1)
-		require.ErrorIs(t, u.once(t.Context(), files[0], make([]byte, mostBuffer)), store.ErrConflict)
+		require.ErrorIs(t, u.uploadOnce(t.Context(), files[0], make([]byte, maxBuffer)), store.ErrConflict)
 	}
 	require.Equal(t, map[string]int{"p/a": 1}, b.fake.got())
 

@@ -44,10 +44,10 @@ func (c Config) trusts(check string) bool {
 	return c.Checksum != ChecksumRequired || check != "" && check != store.CheckSize
 }
 
-// judge returns the check that an object has passed, given the result err of check c. content
+// resolveMismatch returns the check that an object has passed, given the result err of check c. content
 // identifies the received content. A mismatch that repeats with the same content is no error of the
-// transfer. It is the source's error if kept confirms that the bytes on disk are the received ones.
-func (r *run) judge(o store.Object, c store.Check, content string, err error, kept func() error) (store.Check, error) {
+// transfer. It is the source's error if onDisk confirms that the bytes on disk are the received ones.
+func (r *run) resolveMismatch(o store.Object, c store.Check, content string, err error, onDisk func() error) (store.Check, error) {
 	if err == nil {
 		if r.Checksum == ChecksumRequired && c.Kind == store.CheckSize {
 			return c, fmt.Errorf("%w: it gives none, and one is required", store.ErrWrongSum)
@@ -56,25 +56,25 @@ func (r *run) judge(o store.Object, c store.Check, content string, err error, ke
 	}
 	content = o.ETag + " " + content
 	r.mu.Lock()
-	repeated := r.doubted[o.Path] == content
-	if r.doubted == nil {
-		r.doubted = map[string]string{}
+	repeated := r.lastMismatch[o.Path] == content
+	if r.lastMismatch == nil {
+		r.lastMismatch = map[string]string{}
 	}
-	r.doubted[o.Path] = content
+	r.lastMismatch[o.Path] = content
 	r.mu.Unlock()
 	// If one ETag of a source is a hash, all its ETags are.
-	hashes := r.progress.anyVerified(store.CheckMD5) || r.progress.anyVerified(store.CheckComposite)
+	hashes := r.progress.hasVerified(store.CheckMD5) || r.progress.hasVerified(store.CheckComposite)
 	if !repeated {
 		return c, err
 	}
-	if ours := kept(); ours != nil {
-		return c, fmt.Errorf("%w: %w", ours, err)
+	if diskErr := onDisk(); diskErr != nil {
+		return c, fmt.Errorf("%w: %w", diskErr, err)
 	}
 	if r.Checksum != ChecksumRequired && !hashes && !c.Declared && (c.Kind == store.CheckMD5 || c.Kind == store.CheckComposite) {
 		r.Log.WithField("key", o.Key).Warn("The ETag does not match the content; only the size is checked")
 		r.mu.Lock()
-		r.unsound++
-		r.progress.noteLast("files have an ETag that looks like a hash but does not match their content, so only their size was checked", r.unsound)
+		r.badETags++
+		r.progress.replaceNote("files have an ETag that looks like a hash but does not match their content, so only their size was checked", r.badETags)
 		r.mu.Unlock()
 		return store.Check{Kind: store.CheckSize}, nil
 	}
@@ -84,8 +84,8 @@ func (r *run) judge(o store.Object, c store.Check, content string, err error, ke
 // errDisk reports that a file does not read back as it was written.
 var errDisk = errors.New("the file on disk differs from the received content; check the node's disk")
 
-// isKept returns an error if the bytes of a file do not have the CRC of the received bytes.
-func (w *worker) isKept(ctx context.Context, file io.ReaderAt, size int64, want []byte) error {
+// checkOnDisk returns an error if the bytes of a file do not have the CRC of the received bytes.
+func (w *worker) checkOnDisk(ctx context.Context, file io.ReaderAt, size int64, want []byte) error {
 	crc := store.NewCRC64()
 	if err := store.HashInto(ctx, crc, io.NewSectionReader(file, 0, size), w.buf); err != nil {
 		return fmt.Errorf("read what was received: %w", err)

@@ -11,7 +11,7 @@ import (
 )
 
 // lacksManifest reports whether an upload with Back has no manifest that records what was fetched.
-func (u *upload) lacksManifest() bool { return u.Back && u.came == nil }
+func (u *upload) lacksManifest() bool { return u.Back && u.fetched == nil }
 
 // comparison is the result of comparing a file with its object when there is no manifest.
 type comparison struct {
@@ -44,31 +44,31 @@ func (u *upload) comparedBefore(path string) comparison {
 type origin int
 
 const (
-	// changed: the file is not what was fetched, or its object may no longer be.
-	changed origin = iota
-	// asItCame: the file has exactly the fetched content.
-	asItCame
-	// asSent: the file has exactly the content that its object had when the file was sent last.
-	asSent
-	// unsure: nothing records whether the file has changed. Without a manifest that is so for all files
+	// originChanged: the file is not what was fetched, or its object may no longer be.
+	originChanged origin = iota
+	// originFetched: the file has exactly the fetched content.
+	originFetched
+	// originSent: the file has exactly the content that its object had when the file was sent last.
+	originSent
+	// originUnknown: nothing records whether the file has changed. Without a manifest that is so for all files
 	// that were not sent.
-	unsure
+	originUnknown
 )
 
 // origin compares a file with what was fetched, or sent since. Times are no evidence: programs set
 // them, and clocks are set.
 func (u *upload) origin(ctx context.Context, o store.Object, file pinned, crc, buf []byte) (origin, error) {
-	e, known := u.came[o.Path]
+	e, known := u.fetched[o.Path]
 	last, isSent := u.lastSent(o.Path)
 	switch {
-	case isSent && last.CRC64 == store.Encode(crc) && last.To == u.to && !last.Unsure:
-		return asSent, nil
+	case isSent && last.CRC64 == store.Encode(crc) && last.To == u.targetID && !last.Unsure:
+		return originSent, nil
 	case isSent:
-		return changed, nil
+		return originChanged, nil
 	case u.lacksManifest():
-		return unsure, nil
+		return originUnknown, nil
 	case !known || e.Bytes != o.Size:
-		return changed, nil
+		return originChanged, nil
 	}
 	return u.compareFetched(ctx, o, e, file, crc, buf)
 }
@@ -77,9 +77,9 @@ func (u *upload) origin(ctx context.Context, o store.Object, file pinned, crc, b
 func (u *upload) compareFetched(ctx context.Context, o store.Object, e Entry, file pinned, crc, buf []byte) (origin, error) {
 	is := func(err error) origin {
 		if err == nil {
-			return asItCame
+			return originFetched
 		}
-		return changed
+		return originChanged
 	}
 	c := store.CheckOf(e.Check, e.Checksum)
 	switch {
@@ -88,7 +88,7 @@ func (u *upload) compareFetched(ctx context.Context, o store.Object, e Entry, fi
 	case c.Want != "" && c.Streams():
 		h := c.Hasher()
 		if err := store.HashInto(ctx, h, io.NewSectionReader(file, 0, o.Size), buf); err != nil {
-			return unsure, err
+			return originUnknown, err
 		}
 		return is(c.Verify(h.Sum(nil))), nil
 	case c.Kind == store.CheckComposite:
@@ -98,18 +98,18 @@ func (u *upload) compareFetched(ctx context.Context, o store.Object, e Entry, fi
 		known, err := c.VerifyComposite(ctx, file, o.Size, buf, ask)
 		switch {
 		case err != nil && !errors.Is(err, store.ErrChecksum):
-			return unsure, err
+			return originUnknown, err
 		case known || err != nil:
 			return is(err), nil
 		}
 	}
-	return unsure, nil
+	return originUnknown, nil
 }
 
 // mayReplace returns an error if a file that may be unchanged would overwrite an object that somebody
 // else has changed. there and err are the target's answer.
 func (u *upload) mayReplace(path string, there store.Object, err error) error {
-	switch e := u.came[path]; {
+	switch e := u.fetched[path]; {
 	case store.Classify(err) == store.Gone && err != nil:
 		return nil
 	case err != nil:

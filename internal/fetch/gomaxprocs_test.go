@@ -9,7 +9,7 @@ import (
 
 func TestSpareProcessor(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "")
-	var s spare
+	var s extraProcessor
 	before := runtime.GOMAXPROCS(0)
 	first, second := s.add(), s.add()
 	require.Equal(t, before+1, runtime.GOMAXPROCS(0))
