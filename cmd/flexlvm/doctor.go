@@ -78,7 +78,7 @@ func (o *doctorOptions) run(cmd *cobra.Command, _ []string) error {
 		Inventory: nodeTools{lvm.New(tools.Unkillable, lock.Dir(node.DefaultLockDir)), engine},
 		Kernel:    doctor.Running{},
 	}
-	ctx, cancel := bounded(cmd)
+	ctx, cancel := withTimeout(cmd)
 	defer cancel()
 	return printFindings(cmd.OutOrStdout(), doctor.New(cfg, host).Examine(ctx), o.output)
 }

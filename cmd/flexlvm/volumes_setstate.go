@@ -81,7 +81,7 @@ func (o *volumesSetStateOptions) setState(ctx context.Context, e engine, name st
 	}
 	after, err := e.SetState(ctx, before.Group, before.Name, o.to)
 	if err != nil {
-		return asRoot(err)
+		return adviseRoot(err)
 	}
 	_, err = fmt.Fprintf(out, "%s is %s now (it was %s): %s\n", where(after), o.to, before.State, consequence(o.to, after))
 	return err
