@@ -13,17 +13,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/overview"
 )
 
-// A finding is what the API reports about the volumes that the user may mean.
-type finding struct {
+// candidates is what the API reports about the volumes that the user may mean.
+type candidates struct {
 	wanted  overview.Wanted
 	still   []corev1.PersistentVolume
 	unknown error // the error with which still could not be read
 	reports []flexlvmv1.NodeStorage
 }
 
-// lookFor reads the PersistentVolumes before the reports: a node reports a volume as released before its
+// readCandidates reads the PersistentVolumes before the reports: a node reports a volume as released before its
 // PersistentVolume is deleted, so each volume is in at least one of them, whatever changes in between.
-func lookFor(ctx context.Context, c client.Client, w overview.Wanted) (f finding, err error) {
+func readCandidates(ctx context.Context, c client.Client, w overview.Wanted) (f candidates, err error) {
 	f.wanted = w
 	if w.Volume == "" {
 		f.still, f.unknown = stillThere(ctx, c, w)
@@ -32,9 +32,9 @@ func lookFor(ctx context.Context, c client.Client, w overview.Wanted) (f finding
 	return f, err
 }
 
-// meant returns the released volume that find selects. A claim's name selects none if a PersistentVolume of the
+// pick returns the released volume that find selects. A claim's name selects none if a PersistentVolume of the
 // claim still exists: its volume is not released, or not yet, but it may be the one that the claim had last.
-func (f finding) meant(find func([]flexlvmv1.NodeStorage, overview.Wanted) (overview.Candidate, error)) (overview.Candidate, error) {
+func (f candidates) pick(find func([]flexlvmv1.NodeStorage, overview.Wanted) (overview.Candidate, error)) (overview.Candidate, error) {
 	found, err := find(f.reports, f.wanted)
 	switch {
 	case err != nil && f.unknown != nil:

@@ -63,7 +63,7 @@ func TestTheVolumeThatWasMeantIsNotReleasedYet(t *testing.T) {
 			require.Error(t, c.Get(t.Context(), client.ObjectKey{Name: "pvc-3"}, &corev1.PersistentVolume{}), "nothing is made")
 			for _, to := range []volume.State{volume.Retained, volume.Unreferenced} {
 				o := &requestOptions{wanted: overview.Wanted{Namespace: "shop", Claim: "data"}, to: to, wait: time.Second}
-				says(o.ask(t.Context(), c, &bytes.Buffer{}))
+				says(o.submit(t.Context(), c, &bytes.Buffer{}))
 			}
 			storage := &flexlvmv1.NodeStorage{}
 			require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
@@ -114,9 +114,9 @@ func TestRetainWhileTheClaimIsThereAnew(t *testing.T) {
 	c := cluster(t, brings(t), left(pv.Flex, corev1.VolumeBound), claim)
 	w := overview.Wanted{Namespace: "shop", Claim: "data"}
 	meant := func(c client.Client) (overview.Candidate, error) {
-		there, err := lookFor(t.Context(), c, w)
+		there, err := readCandidates(t.Context(), c, w)
 		require.NoError(t, err)
-		return there.meant(overview.FindAny)
+		return there.pick(overview.FindAny)
 	}
 	found, err := meant(c)
 	require.NoError(t, err)
