@@ -32,7 +32,7 @@ func newChart(from manifests) (*chart, error) {
 
 // add adds an object as a template.
 func (c *chart) add(o object) error {
-	var m marks
+	var m placeholders
 	if pod := o.pod(); pod != nil {
 		c.addWorkload(o, pod, &m)
 	}
@@ -92,12 +92,12 @@ func (o object) condition() string {
 }
 
 // addWorkload replaces fields of a Deployment or a DaemonSet by values, and records their defaults.
-func (c *chart) addWorkload(o object, pod map[string]any, m *marks) {
+func (c *chart) addWorkload(o object, pod map[string]any, m *placeholders) {
 	key := strings.TrimPrefix(o.name, "flexlvm-")
 	own := ".Values." + key
 	w := value{key: key, comment: fmt.Sprintf("The %s %s.", o.kind, o.name)}
-	note := func(field, comment string, preset any, schema map[string]any) string {
-		w.group = append(w.group, value{key: field, comment: comment, preset: preset, schema: schema})
+	note := func(field, comment string, defaultValue any, schema map[string]any) string {
+		w.group = append(w.group, value{key: field, comment: comment, defaultValue: defaultValue, schema: schema})
 		return own + "." + field
 	}
 	main := container(pod)
@@ -137,7 +137,7 @@ func (c *chart) addWorkload(o object, pod map[string]any, m *marks) {
 
 // addFlags makes the flags of a program values. Flags with a variable, and the command of a program without
 // arguments of its own, are not changed.
-func (c *chart) addFlags(o object, main map[string]any, m *marks, note func(string, string, any, map[string]any) string) {
+func (c *chart) addFlags(o object, main map[string]any, m *placeholders, note func(string, string, any, map[string]any) string) {
 	field := "args"
 	if main[field] == nil {
 		field = "command"
@@ -158,7 +158,7 @@ func (c *chart) addFlags(o object, main map[string]any, m *marks, note func(stri
 	fixedList := "(list" + quoted(fixed) + ")"
 	for _, s := range c.from.sidecars {
 		if o.name == "flexlvm-provisioner" {
-			fixedList = fmt.Sprintf("(concat %s (ternary (list%s) list %s))", fixedList, quoted(s.flags()), installed(s.key))
+			fixedList = fmt.Sprintf("(concat %s (ternary (list%s) list %s))", fixedList, quoted(s.flags()), anyInstalled(s.key))
 		}
 	}
 	where := note("flags", "Its flags, without the dashes. Further ones may be added; a list gives a flag once for each value, and null takes one away.", flags, ofFlags())
@@ -178,7 +178,7 @@ func quoted(words []string) string {
 
 // addEnvironment makes Go's memory limit a value, because it depends on the container's memory limit, and makes the
 // node daemon's PLUGIN_DIR empty where the FlexVolume driver is not installed.
-func addEnvironment(o object, main map[string]any, m *marks, note func(string, string, any, map[string]any) string) {
+func addEnvironment(o object, main map[string]any, m *placeholders, note func(string, string, any, map[string]any) string) {
 	env, _ := main["env"].([]any)
 	for _, e := range env {
 		switch variable := e.(map[string]any); variable["name"] {
@@ -200,7 +200,7 @@ const runbookBaseURL = "https://github.com/flexlvm/flexlvm/blob/main/"
 // addMonitoring adds values for further labels of the Prometheus operator's objects, by which a Prometheus selects
 // them, and for further fields of a monitor's endpoint, which are needed if /metrics requires a token. It
 // also makes the beginning of each alert's runbook_url a value.
-func addMonitoring(o object, m *marks) {
+func addMonitoring(o object, m *placeholders) {
 	if version, _ := o.fields["apiVersion"].(string); strings.HasPrefix(version, "monitoring.coreos.com/") {
 		replaceStrings(o.fields, func(s string) string {
 			if path, is := strings.CutPrefix(s, runbookBaseURL); is {
@@ -221,13 +221,13 @@ func addMonitoring(o object, m *marks) {
 // monitoringValues returns the values for the objects of monitoring/.
 func monitoringValues() value {
 	return value{key: "monitoring", comment: "For the Prometheus operator, whose definitions have to be there (docs/alerts.md).", group: []value{
-		{key: "alerts", comment: "The alerts, as a PrometheusRule.", preset: false, schema: ofBoolean()},
-		{key: "runbookBaseURL", comment: "What runbook_url of the alerts begins with; docs/alerts.md follows.", preset: runbookBaseURL, schema: ofPattern("^https?://[^ ]+/$")},
-		{key: "podMonitor", comment: "Has Prometheus scrape the daemons.", preset: false, schema: ofBoolean()},
-		{key: "serviceMonitor", comment: "The same for a Prometheus that looks for ServiceMonitors alone.", preset: false, schema: ofBoolean()},
-		{key: "dashboard", comment: "The dashboard, as a ConfigMap that Grafana's sidecar finds.", preset: false, schema: ofBoolean()},
-		{key: "labels", comment: "Further labels of the PrometheusRule and the monitors, by which your Prometheus selects them: {release: NAME} for kube-prometheus-stack.", preset: map[string]any{}, schema: ofStrings()},
-		{key: "endpoint", comment: "Further fields of the monitors' endpoint, such as scheme, tlsConfig and authorization.", preset: map[string]any{}, schema: ofMap()},
+		{key: "alerts", comment: "The alerts, as a PrometheusRule.", defaultValue: false, schema: ofBoolean()},
+		{key: "runbookBaseURL", comment: "What runbook_url of the alerts begins with; docs/alerts.md follows.", defaultValue: runbookBaseURL, schema: ofPattern("^https?://[^ ]+/$")},
+		{key: "podMonitor", comment: "Has Prometheus scrape the daemons.", defaultValue: false, schema: ofBoolean()},
+		{key: "serviceMonitor", comment: "The same for a Prometheus that looks for ServiceMonitors alone.", defaultValue: false, schema: ofBoolean()},
+		{key: "dashboard", comment: "The dashboard, as a ConfigMap that Grafana's sidecar finds.", defaultValue: false, schema: ofBoolean()},
+		{key: "labels", comment: "Further labels of the PrometheusRule and the monitors, by which your Prometheus selects them: {release: NAME} for kube-prometheus-stack.", defaultValue: map[string]any{}, schema: ofStrings()},
+		{key: "endpoint", comment: "Further fields of the monitors' endpoint, such as scheme, tlsConfig and authorization.", defaultValue: map[string]any{}, schema: ofMap()},
 	}}
 }
 
@@ -236,28 +236,28 @@ func (c *chart) values() []value {
 	repository, _, _ := strings.Cut(c.from.image, ":")
 	all := []value{
 		{key: "image", comment: "The one image of all programs. The default is no registry's: see docs/install.md.", group: []value{
-			{key: "repository", comment: "Its name, without a tag.", preset: repository, schema: ofPattern("^[^@ ]+$")},
-			{key: "tag", comment: "Empty: the chart's own release.", preset: "", schema: ofPattern("^[A-Za-z0-9_.-]*$")},
-			{key: "digest", comment: "Pins the image, as sha256:...; `make push` prints it.", preset: "", schema: ofPattern("^(sha256:[0-9a-f]{64})?$")},
-			{key: "pullPolicy", comment: "When nodes pull it.", preset: "IfNotPresent", schema: map[string]any{"type": "string", "enum": []string{"IfNotPresent", "Always", "Never"}}},
+			{key: "repository", comment: "Its name, without a tag.", defaultValue: repository, schema: ofPattern("^[^@ ]+$")},
+			{key: "tag", comment: "Empty: the chart's own release.", defaultValue: "", schema: ofPattern("^[A-Za-z0-9_.-]*$")},
+			{key: "digest", comment: "Pins the image, as sha256:...; `make push` prints it.", defaultValue: "", schema: ofPattern("^(sha256:[0-9a-f]{64})?$")},
+			{key: "pullPolicy", comment: "When nodes pull it.", defaultValue: "IfNotPresent", schema: map[string]any{"type": "string", "enum": []string{"IfNotPresent", "Always", "Never"}}},
 		}},
-		{key: "imagePullSecrets", comment: "Secrets of the namespace with the logins of registries, as [{name: ...}].", preset: []any{}, schema: ofList()},
-		{key: "pluginDir", comment: "Where the kubelets look for volume plugins. docs/install.md lists what distributions use.", preset: c.from.pluginDir, schema: ofPattern("^/")},
+		{key: "imagePullSecrets", comment: "Secrets of the namespace with the logins of registries, as [{name: ...}].", defaultValue: []any{}, schema: ofList()},
+		{key: "pluginDir", comment: "Where the kubelets look for volume plugins. docs/install.md lists what distributions use.", defaultValue: c.from.pluginDir, schema: ofPattern("^/")},
 		{key: "namespace", comment: "The namespace flexlvm-system, whose name policies and programs rely on.", group: []value{
-			{key: "create", comment: "false: it is there already, and lets privileged pods in.", preset: true, schema: ofBoolean()},
+			{key: "create", comment: "false: it is there already, and lets privileged pods in.", defaultValue: true, schema: ofBoolean()},
 		}},
 		{key: "crds", comment: "The definitions of LocalVolume, NodeStorage, VolumeDiscovery, VolumeGroup and VolumeManager. They are upgraded with the release, and stay when it is uninstalled.", group: []value{
-			{key: "install", comment: "false: somebody else looks after them.", preset: true, schema: ofBoolean()},
+			{key: "install", comment: "false: somebody else looks after them.", defaultValue: true, schema: ofBoolean()},
 		}},
 		{key: "storageClasses", comment: "The classes flexlvm and flexlvm-dataset, and flexlvm-csi with the CSI driver.", group: []value{
-			{key: "install", comment: "false: you make your own (docs/storageclass.md).", preset: true, schema: ofBoolean()},
+			{key: "install", comment: "false: you make your own (docs/storageclass.md).", defaultValue: true, schema: ofBoolean()},
 		}},
 	}
 	all = append(append(all, c.workloads...), monitoringValues())
 	return append(all, value{key: "test", comment: "The pod of `helm test`, which writes to a volume and reads it back; with csi.install another does so through the CSI driver.", group: []value{
-		{key: "image", comment: "An image with a shell, cat and df.", preset: "busybox:1.36", schema: ofString()},
-		{key: "storageClass", comment: "The class of its volume.", preset: "flexlvm", schema: ofString()},
-		{key: "size", comment: "The size of its volume.", preset: "64Mi", schema: ofString()},
+		{key: "image", comment: "An image with a shell, cat and df.", defaultValue: "busybox:1.36", schema: ofString()},
+		{key: "storageClass", comment: "The class of its volume.", defaultValue: "flexlvm", schema: ofString()},
+		{key: "size", comment: "The size of its volume.", defaultValue: "64Mi", schema: ofString()},
 	}})
 }
 

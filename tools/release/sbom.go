@@ -58,9 +58,9 @@ type (
 
 const unasserted = "NOASSERTION"
 
-// writeBill writes the components of the programs, as the linker recorded them: dirs holds the programs by
+// writeSBOM writes the components of the programs, as the linker recorded them: dirs holds the programs by
 // architecture, plugins the plugin for Linux. Its builds for other systems have the same components.
-func writeBill(to, version string, dirs, plugins map[string]string) error {
+func writeSBOM(to, version string, dirs, plugins map[string]string) error {
 	d := document{
 		SPDXVersion: "SPDX-2.3", DataLicense: "CC0-1.0", SPDXID: "SPDXRef-DOCUMENT", Name: "flexlvm-" + version,
 		// The time is required. The real time would differ in every build.
