@@ -168,7 +168,7 @@ func (o *options) runSession(cmd *cobra.Command, verb func(context.Context, *ses
 		defer cancel()
 	}
 	if o.listen != "" {
-		address, stop, err := fetch.Serve(ctx, o.listen, s.progress)
+		address, stop, err := fetch.ServeProgress(ctx, o.listen, s.progress)
 		if err != nil {
 			return o.finish(s.progress, store.Failure(err, false))
 		}

@@ -86,7 +86,7 @@ func bar(s protocol.Status, width int) string {
 		percent = int(min(100, s.BytesDone*100/s.BytesTotal))
 	}
 	text := fmt.Sprintf(" %3d%%  %s of %s  %d/%d files  %s/s", percent,
-		fetch.Human(s.BytesDone), fetch.Human(s.BytesTotal), s.FilesDone, s.FilesTotal, fetch.Human(s.BytesPerSecond))
+		fetch.FormatBytes(s.BytesDone), fetch.FormatBytes(s.BytesTotal), s.FilesDone, s.FilesTotal, fetch.FormatBytes(s.BytesPerSecond))
 	if s.ETASeconds > 0 {
 		text += "  " + (time.Duration(s.ETASeconds) * time.Second).String() + " left"
 	}

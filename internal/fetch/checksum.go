@@ -30,8 +30,8 @@ func checkChecksum(mode string) error {
 	return fmt.Errorf("checksum %q is not known; it is %s, %s or %s", mode, ChecksumRequired, ChecksumIfPresent, ChecksumNone)
 }
 
-// choose returns how an object is verified.
-func (r *run) choose(sums store.Sums, etag string) store.Check {
+// chooseCheck returns how an object is verified.
+func (r *run) chooseCheck(sums store.Sums, etag string) store.Check {
 	if r.Checksum == ChecksumNone {
 		return store.Check{Kind: store.CheckSize}
 	}

@@ -62,7 +62,7 @@ func (w *worker) beginLarge(ctx context.Context, o store.Object, tries int) {
 		w.wholeTask(ctx, o)
 		return
 	}
-	a := &largeObject{object: o, check: w.choose(sums, o.ETag), tries: tries}
+	a := &largeObject{object: o, check: w.chooseCheck(sums, o.ETag), tries: tries}
 	have, err := w.resume(a)
 	if err != nil {
 		w.fail(o, err)

@@ -109,9 +109,9 @@ func (g *gate) release(throttled bool, now time.Time) {
 // smallMean is the mean size in bytes up to which objects are small.
 const smallMean = 256 * store.KiB
 
-// width returns how many requests to have open at the same time; parallel if it is set. A few requests
+// chooseParallel returns how many requests to have open at the same time; parallel if it is set. A few requests
 // for large objects fill a link, while small objects spend their time waiting for the first byte.
-func width(parallel int, objects []store.Object) int {
+func chooseParallel(parallel int, objects []store.Object) int {
 	if parallel > 0 {
 		return parallel
 	}

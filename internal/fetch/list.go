@@ -44,7 +44,7 @@ func (r *run) list(ctx context.Context) (placement, error) {
 	}
 	p := place(objects, caseInsensitive)
 	for _, refusal := range p.refused {
-		r.note(refusal)
+		r.noteRefusal(refusal)
 	}
 	if len(p.files) == 0 {
 		return placement{}, r.emptyListingError(listed, len(objects), p.refused)

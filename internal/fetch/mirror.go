@@ -26,13 +26,13 @@ type MirrorConfig struct {
 // mirror is one call of Mirror.
 type mirror struct {
 	*upload
-	every     time.Duration
-	known     map[string]string // ETags of files whose present state is at the target, by path
-	log       *os.File
-	lines     int       // in log
-	logHeader string    // boot and target of the lines, see mirrored
-	fails     int       // failed passes in a row
-	begun     time.Time // of the current pass
+	every        time.Duration
+	known        map[string]string // ETags of files whose present state is at the target, by path
+	log          *os.File
+	lines        int       // in log
+	logHeader    string    // boot and target of the lines, see mirrored
+	failedPasses int       // failed passes in a row
+	begun        time.Time // of the current pass
 	// final is the last requested final upload, until a pass has compared all files.
 	final string
 }
@@ -63,8 +63,8 @@ func Mirror(ctx context.Context, config MirrorConfig, progress *Progress) error 
 		begun := time.Now()
 		m.pass(ctx)
 		pause := max(m.every, 5*time.Since(begun))
-		if m.fails > 0 {
-			pause = max(m.every, store.BackoffDelay(m.fails, rand.Float64()))
+		if m.failedPasses > 0 {
+			pause = max(m.every, store.BackoffDelay(m.failedPasses, rand.Float64()))
 		}
 		if err := store.Wait(ctx, pause); err != nil {
 			err = &store.Error{Retryable: true, Err: fmt.Errorf("mirror %s: %w", m.Dir, err)}
@@ -87,7 +87,7 @@ func (m *mirror) pass(ctx context.Context) {
 		files, total, err = m.list(ctx)
 	}
 	if err != nil {
-		m.fails++
+		m.failedPasses++
 		m.progress.set(protocol.StateMirroring, "cannot list the directory; this will be retried: "+err.Error())
 		return
 	}
@@ -104,7 +104,7 @@ func (m *mirror) pass(ctx context.Context) {
 	m.progress.filesTotal.Store(int64(len(files)))
 	m.progress.bytesTotal.Store(total)
 	m.progress.setUploaded(int64(len(files)-len(changed)), total-left)
-	if m.fails == 0 {
+	if m.failedPasses == 0 {
 		m.progress.set(protocol.StateMirroring, "")
 	}
 	m.report(ctx, len(changed), m.sendAll(ctx, changed))
@@ -121,13 +121,13 @@ func (m *mirror) report(ctx context.Context, changed int, err error) {
 	message := ""
 	switch {
 	case err != nil:
-		m.fails++
+		m.failedPasses++
 		message = fmt.Sprintf("%d of %d changed files could not be uploaded and will be retried; the first: %s", max(1, len(m.failures)), changed, err)
 	case len(m.refused) > 0:
-		m.fails = 0
-		message = fmt.Sprintf("%s cannot be uploaded, the first: %s", countOf(len(m.refused)), m.refused[0])
+		m.failedPasses = 0
+		message = fmt.Sprintf("%s cannot be uploaded, the first: %s", formatFiles(len(m.refused)), m.refused[0])
 	default:
-		m.fails = 0
+		m.failedPasses = 0
 		m.progress.passDone(m.final)
 		m.final = ""
 	}

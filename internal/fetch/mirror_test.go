@@ -321,7 +321,7 @@ func TestMirrorComparesAllAtTheEnd(t *testing.T) {
 	defer end()
 	ask := func(final string) {
 		r := httptest.NewRequest(http.MethodGet, protocol.ProgressPath+"?"+url.Values{protocol.FinalQuery: {final}}.Encode(), nil)
-		Handler(p).ServeHTTP(httptest.NewRecorder(), r)
+		ProgressHandler(p).ServeHTTP(httptest.NewRecorder(), r)
 	}
 	run := synced(t, p).Run
 	for _, final := range []string{"x", "another/7", run, run + "/", run + "/x", run + "/007", run + "/" + strings.Repeat("7", 1000), "/7"} {

@@ -62,7 +62,7 @@ func (r *run) received(ctx context.Context, f finished) {
 func (r *run) refuse(o store.Object, err error) {
 	r.progress.filesTotal.Add(-1)
 	r.progress.bytesTotal.Add(-o.Size)
-	r.note(Refusal{o.Key, err.Error()})
+	r.noteRefusal(Refusal{o.Key, err.Error()})
 }
 
 // refuseArrived refuses an object that was received already.
@@ -71,7 +71,7 @@ func (r *run) refuseArrived(o store.Object, err error) {
 	r.refuse(o, err)
 }
 
-func (r *run) note(refusal Refusal) {
+func (r *run) noteRefusal(refusal Refusal) {
 	r.mu.Lock()
 	r.refused = append(r.refused, refusal)
 	r.mu.Unlock()
@@ -89,7 +89,7 @@ func (r *run) failure() error {
 		errors.As(failed(err), &one)
 		out.Retryable = out.Retryable && one.Retryable
 	}
-	out.Err = fmt.Errorf("%d of %s could not be fetched, the first: %w", len(r.failures), countOf(r.progress.filesTotal.Load()), r.failures[0])
+	out.Err = fmt.Errorf("%d of %s could not be fetched, the first: %w", len(r.failures), formatFiles(r.progress.filesTotal.Load()), r.failures[0])
 	return out
 }
 

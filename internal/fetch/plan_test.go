@@ -34,14 +34,14 @@ func TestDecide(t *testing.T) {
 		"gone":    {Path: "gone", ETag: "1", Bytes: 10},
 	}
 	here := func(e Entry) (bool, error) { return e.Path != "lost", nil }
-	p, err := decide([]store.Object{o("same", "1", 10), o("changed", "2", 10), o("lost", "1", 10), o("new", "1", 5)}, entries, Config{}.trusts, here)
+	p, err := makePlan([]store.Object{o("same", "1", 10), o("changed", "2", 10), o("lost", "1", 10), o("new", "1", 5)}, entries, Config{}.trusts, here)
 	require.NoError(t, err)
 	require.Equal(t, []store.Object{o("changed", "2", 10), o("lost", "1", 10), o("new", "1", 5)}, p.fetch)
 	require.Equal(t, []Entry{entries["same"]}, p.keep)
 	require.Equal(t, []Entry{entries["gone"]}, p.gone)
 	require.Equal(t, need{bytes: 10, inodes: 1}, p.replaced)
 
-	_, err = decide([]store.Object{o("same", "1", 10)}, entries, Config{}.trusts, func(Entry) (bool, error) { return false, errors.New("no look") })
+	_, err = makePlan([]store.Object{o("same", "1", 10)}, entries, Config{}.trusts, func(Entry) (bool, error) { return false, errors.New("no look") })
 	require.EqualError(t, err, "no look")
 }
 
@@ -59,7 +59,7 @@ func TestSame(t *testing.T) {
 func TestArrange(t *testing.T) {
 	names := func(order string, list ...string) (out []string) {
 		objects := []store.Object{{Path: "b", Size: 1}, {Path: "c", Size: 3}, {Path: "a", Size: 3}, {Path: "d", Size: 2}}
-		require.NoError(t, arrange(objects, order, list))
+		require.NoError(t, sortObjects(objects, order, list))
 		for _, o := range objects {
 			out = append(out, o.Path)
 		}
@@ -68,7 +68,7 @@ func TestArrange(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "c", "d"}, names(OrderName))
 	require.Equal(t, []string{"b", "d", "a", "c"}, names(OrderSize))
 	require.Equal(t, []string{"d", "b", "a", "c"}, names(OrderList, "d", "x", "b", "d"))
-	require.Error(t, arrange(nil, "age", nil))
+	require.Error(t, sortObjects(nil, "age", nil))
 }
 
 func TestSpans(t *testing.T) {
@@ -102,15 +102,15 @@ func TestNeeded(t *testing.T) {
 		replaced: need{bytes: 100},
 	}
 	none := func(store.Object) int64 { return 0 }
-	require.Equal(t, need{bytes: 4096 + 8192 + 8192 + 100 - 100, inodes: 4}, p.needed(4096, none, false))
-	require.Equal(t, need{bytes: 4096 + 8192 + 8192 - 4096, inodes: 4}, p.needed(4096, none, true))
+	require.Equal(t, need{bytes: 4096 + 8192 + 8192 + 100 - 100, inodes: 4}, p.spaceNeeded(4096, none, false))
+	require.Equal(t, need{bytes: 4096 + 8192 + 8192 - 4096, inodes: 4}, p.spaceNeeded(4096, none, true))
 	half := func(o store.Object) int64 { return o.Size / 2 }
-	require.EqualValues(t, 4096+4096+4096, p.needed(4096, half, false).bytes)
+	require.EqualValues(t, 4096+4096+4096, p.spaceNeeded(4096, half, false).bytes)
 
 	p.replaced.inodes = 2
-	require.EqualValues(t, 4, p.needed(4096, none, false).inodes, "both stand beside the old ones for a time")
+	require.EqualValues(t, 4, p.spaceNeeded(4096, none, false).inodes, "both stand beside the old ones for a time")
 	many := plan{fetch: make([]store.Object, 100_000), replaced: need{inodes: 100_000}}
-	require.EqualValues(t, unpublishedFiles, many.needed(4096, none, false).inodes, "but not all at once")
+	require.EqualValues(t, unpublishedFiles, many.spaceNeeded(4096, none, false).inodes, "but not all at once")
 
 	require.NoError(t, checkSpace(need{10, 10}, need{10, 10}))
 	require.NoError(t, checkSpace(need{10, 10}, need{10, -1}))
@@ -122,13 +122,13 @@ func TestNeeded(t *testing.T) {
 
 func TestOwnNeed(t *testing.T) {
 	none := func(store.Object) int64 { return 0 }
-	require.Equal(t, need{inodes: 9}, plan{}.own(8, none))
+	require.Equal(t, need{inodes: 9}, plan{}.ownSpace(8, none))
 	small := store.Object{Path: "0123456789", ETag: "01234", Version: "01234", Size: store.MiB}
-	require.Equal(t, need{bytes: 2 * (lineBytes + 20), inodes: 2}, plan{fetch: []store.Object{small}}.own(1, none))
+	require.Equal(t, need{bytes: 2 * (lineBytes + 20), inodes: 2}, plan{fetch: []store.Object{small}}.ownSpace(1, none))
 	large := store.Object{Path: "0123456789", Size: store.GiB}
-	require.EqualValues(t, (2+1024)*(lineBytes+10), plan{fetch: []store.Object{large}}.own(1, none).bytes)
+	require.EqualValues(t, (2+1024)*(lineBytes+10), plan{fetch: []store.Object{large}}.ownSpace(1, none).bytes)
 	half := func(o store.Object) int64 { return o.Size / 2 }
-	require.EqualValues(t, (2+512)*(lineBytes+10), plan{fetch: []store.Object{large}}.own(1, half).bytes)
+	require.EqualValues(t, (2+512)*(lineBytes+10), plan{fetch: []store.Object{large}}.ownSpace(1, half).bytes)
 }
 
 // Without its path, ETag and version, no line is longer than lineBytes.
@@ -232,12 +232,12 @@ func TestGateNarrowsOnceForManyAndWidensAgain(t *testing.T) {
 
 func TestWidthAndBuffers(t *testing.T) {
 	many := func(n int, size int64) []store.Object { return slices.Repeat([]store.Object{{Size: size}}, n) }
-	require.Equal(t, 5, width(5, many(1, 1)))
-	require.Equal(t, 1, width(0, nil))
-	require.Equal(t, 8, width(0, many(2, store.GiB)))
-	require.Equal(t, 32, width(0, many(1000, store.MiB)))
-	require.Equal(t, 64, width(0, many(1000, 16*store.KiB)))
-	require.Equal(t, 32, width(0, append(many(1000, 16*store.KiB), many(1, wholeLimit+1)...)))
+	require.Equal(t, 5, chooseParallel(5, many(1, 1)))
+	require.Equal(t, 1, chooseParallel(0, nil))
+	require.Equal(t, 8, chooseParallel(0, many(2, store.GiB)))
+	require.Equal(t, 32, chooseParallel(0, many(1000, store.MiB)))
+	require.Equal(t, 64, chooseParallel(0, many(1000, 16*store.KiB)))
+	require.Equal(t, 32, chooseParallel(0, append(many(1000, 16*store.KiB), many(1, wholeLimit+1)...)))
 	for _, memory := range []int64{0, 1, 64 * store.KiB, store.MiB, 10 * store.MiB, 128 * store.MiB, store.GiB} {
 		for _, workers := range []int{1, 3, 32, 1024} {
 			count, size := buffers(memory, workers)

@@ -132,7 +132,7 @@ func (r *run) setComplete(c complete, entries map[string]Entry, bytes int64) {
 		c.Contents = contentsOf(entries)
 	}
 	r.progress.setContents(c.Contents)
-	r.progress.set(protocol.StateComplete, fmt.Sprintf("complete already: %s, %s", countOf(len(entries)), Human(bytes))+r.refusals())
+	r.progress.set(protocol.StateComplete, fmt.Sprintf("complete already: %s, %s", formatFiles(len(entries)), FormatBytes(bytes))+r.refusals())
 }
 
 // link creates hard links to files of the base. Like fetched files, they enter the manifest once they
@@ -242,7 +242,7 @@ func (r *run) requireUnchanged(ctx context.Context, files []store.Object) error 
 		note(name)
 	}
 	if changed > 0 {
-		return store.Failure(fmt.Errorf("the source changed while it was loaded: %s, such as %s; the previous version stays until a load sees the source unchanged", countOf(changed), first), true)
+		return store.Failure(fmt.Errorf("the source changed while it was loaded: %s, such as %s; the previous version stays until a load sees the source unchanged", formatFiles(changed), first), true)
 	}
 	return nil
 }

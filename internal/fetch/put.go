@@ -109,13 +109,13 @@ func (u *upload) sendAll(ctx context.Context, files []store.Object) error {
 	defer cancel(nil)
 	queue := make(chan store.Object)
 	// The client buffers one part per upload thread, and a worker has one thread.
-	workers := min(width(u.Parallel, files), max(1, int(u.Memory/s3store.UploadPart)))
+	workers := min(chooseParallel(u.Parallel, files), max(1, int(u.Memory/s3store.UploadPart)))
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
 			buf := make([]byte, maxBuffer)
 			for o := range queue {
-				if err := u.file(ctx, o, buf); store.Classify(err) == store.Fatal && !isLocal(err) {
+				if err := u.uploadFile(ctx, o, buf); store.Classify(err) == store.Fatal && !isLocal(err) {
 					cancel(err)
 				}
 			}
@@ -208,9 +208,9 @@ func (u *upload) end(files int) error {
 			var one *store.Error
 			retry = retry && (errors.As(failed(err), &one) && one.Retryable || isLocal(err) && errors.Is(err, store.ErrGone))
 		}
-		return &store.Error{Retryable: retry, Err: fmt.Errorf("%d of %s could not be uploaded, the first: %w", len(u.failures), countOf(files), u.failures[0])}
+		return &store.Error{Retryable: retry, Err: fmt.Errorf("%d of %s could not be uploaded, the first: %w", len(u.failures), formatFiles(files), u.failures[0])}
 	}
-	message := fmt.Sprintf("complete: %s, %s uploaded and verified", countOf(files), Human(u.progress.durable.Load()))
+	message := fmt.Sprintf("complete: %s, %s uploaded and verified", formatFiles(files), FormatBytes(u.progress.durable.Load()))
 	if n := len(u.refused); n > 0 {
 		message += fmt.Sprintf("; %d refused, the first: %s", n, u.refused[0])
 	}
@@ -218,8 +218,8 @@ func (u *upload) end(files int) error {
 	return nil
 }
 
-// file uploads one file, and retries where that may help.
-func (u *upload) file(ctx context.Context, o store.Object, buf []byte) error {
+// uploadFile uploads one file, and retries where that may help.
+func (u *upload) uploadFile(ctx context.Context, o store.Object, buf []byte) error {
 	var err error
 	for n := 1; n <= u.S3.Attempts; n++ {
 		if err = u.uploadOnce(ctx, o, buf); err == nil {
@@ -277,7 +277,7 @@ func (u *upload) uploadOnce(ctx context.Context, o store.Object, buf []byte) err
 	if from == originSent && err == nil {
 		return file.Check() // somebody else has written the object since
 	}
-	if err := u.maySend(ctx, o, file, from, there, err, buf); err != nil {
+	if err := u.checkSend(ctx, o, file, from, there, err, buf); err != nil {
 		return err
 	}
 	if err := u.noteSending(o.Path); err != nil {

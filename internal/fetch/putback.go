@@ -106,9 +106,9 @@ func (u *upload) compareFetched(ctx context.Context, o store.Object, e Entry, fi
 	return originUnknown, nil
 }
 
-// mayReplace returns an error if a file that may be unchanged would overwrite an object that somebody
+// checkReplace returns an error if a file that may be unchanged would overwrite an object that somebody
 // else has changed. there and err are the target's answer.
-func (u *upload) mayReplace(path string, there store.Object, err error) error {
+func (u *upload) checkReplace(path string, there store.Object, err error) error {
 	switch e := u.fetched[path]; {
 	case store.Classify(err) == store.Gone && err != nil:
 		return nil

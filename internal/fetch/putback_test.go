@@ -284,7 +284,7 @@ func TestConflictIsReadOnce(t *testing.T) {
 	require.Equal(t, map[string]int{"p/a": 1}, b.fake.got())
 
 	u.compare(store.Object{Path: "a"}, store.Object{}, true)
-	require.ErrorIs(t, u.mayReplace("a", store.Object{}, nil), store.ErrConflict, "nothing names the object that was equal")
+	require.ErrorIs(t, u.checkReplace("a", store.Object{}, nil), store.ErrConflict, "nothing names the object that was equal")
 }
 
 // forgetReceived turns the manifest, of one file, into that of an earlier release, which has no CRC.

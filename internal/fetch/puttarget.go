@@ -39,13 +39,13 @@ func (u *upload) compareTarget(ctx context.Context, o store.Object, key string, 
 	return there, err
 }
 
-// maySend returns an error if a file must not be sent. there and err are the target's answer.
-func (u *upload) maySend(ctx context.Context, o store.Object, file pinned, from origin, there found, err error, buf []byte) error {
+// checkSend returns an error if a file must not be sent. there and err are the target's answer.
+func (u *upload) checkSend(ctx context.Context, o store.Object, file pinned, from origin, there found, err error, buf []byte) error {
 	if c := store.Classify(err); err != nil && (c == store.Fatal || c == store.Transient || from == originSent && c != store.Gone) {
 		return fmt.Errorf("look at what is there: %w", err)
 	}
 	if from == originUnknown {
-		if err := u.mayReplace(o.Path, there.object, err); err != nil {
+		if err := u.checkReplace(o.Path, there.object, err); err != nil {
 			return err
 		}
 	}

@@ -33,7 +33,7 @@ func (r *run) refuseChanged(p *plan) error {
 			first = err
 		}
 		if changed {
-			r.note(Refusal{o.Key, "its path holds something that was changed or created here, so it was not fetched; remove that, or move it elsewhere"})
+			r.noteRefusal(Refusal{o.Key, "its path holds something that was changed or created here, so it was not fetched; remove that, or move it elsewhere"})
 		}
 		return changed
 	})

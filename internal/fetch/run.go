@@ -109,7 +109,7 @@ func (r *run) run(ctx context.Context) error {
 		return store.Usage(err)
 	}
 	r.selection = r.selection.WithPaths(r.Paths, r.Elsewhere)
-	if err := arrange(nil, r.Order, nil); err != nil {
+	if err := sortObjects(nil, r.Order, nil); err != nil {
 		return store.Usage(err)
 	}
 	if err := checkChecksum(r.Checksum); err != nil {
@@ -140,7 +140,7 @@ func (r *run) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := decide(placed.files, r.manifest.entries, r.trusts, func(e Entry) (bool, error) { return present(r.dest, e) })
+	p, err := makePlan(placed.files, r.manifest.entries, r.trusts, func(e Entry) (bool, error) { return present(r.dest, e) })
 	if err != nil {
 		return err
 	}
@@ -150,10 +150,10 @@ func (r *run) run(ctx context.Context) error {
 	if unchanged, err := r.reuseUnchanged(&p, placed.files); unchanged || err != nil {
 		return err
 	}
-	if err := arrange(p.fetch, r.Order, r.OrderPaths); err != nil {
+	if err := sortObjects(p.fetch, r.Order, r.OrderPaths); err != nil {
 		return err
 	}
-	return r.carryOut(ctx, p, placed)
+	return r.execute(ctx, p, placed)
 }
 
 // completeAlready reports whether an earlier run has completed the same selection and its files are
@@ -194,8 +194,8 @@ func (r *run) setTotals(files, bytes int64) {
 	r.progress.bytesTotal.Store(bytes)
 }
 
-// carryOut executes the plan.
-func (r *run) carryOut(ctx context.Context, p plan, listed placement) error {
+// execute executes the plan.
+func (r *run) execute(ctx context.Context, p plan, listed placement) error {
 	total := int64(0)
 	for _, e := range p.keep {
 		r.progress.countVerified(e.Check)
@@ -268,7 +268,7 @@ func (r *run) prepare(ctx context.Context, p plan, listed placement) error {
 	}
 	for _, dir := range listed.dirs {
 		if err := r.dest.Mkdir(dir); err != nil {
-			r.note(Refusal{dir + "/", err.Error()})
+			r.noteRefusal(Refusal{dir + "/", err.Error()})
 		}
 	}
 	return nil
@@ -288,7 +288,7 @@ func (r *run) requireSpace(ctx context.Context, p plan, swept bool) error {
 			return err
 		}
 		workers, _ := r.buffers(p.fetch)
-		err = checkSpace(p.needed(block, r.alreadyStored, r.Sync).plus(p.own(workers, r.alreadyStored)), free)
+		err = checkSpace(p.spaceNeeded(block, r.alreadyStored, r.Sync).plus(p.ownSpace(workers, r.alreadyStored)), free)
 		if err == nil || !swept || time.Now().After(end) {
 			return err
 		}
@@ -339,7 +339,7 @@ func (r *run) fetchAll(ctx context.Context, objects []store.Object) error {
 
 // buffers returns the number of workers for the objects and the size of each worker's buffer.
 func (r *run) buffers(objects []store.Object) (workers int, size int64) {
-	count := width(r.Parallel, objects)
+	count := chooseParallel(r.Parallel, objects)
 	if r.Parallel == 0 {
 		count = r.bandwidth.limitRequests(count)
 	}

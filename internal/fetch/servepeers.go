@@ -61,7 +61,7 @@ func (c ServePeersConfig) serve(ctx context.Context, progress *Progress) error {
 	limit := &bandwidth{perSecond: c.Bandwidth}
 	server := &peer.Server{Index: data, Open: opens(root, entries), Throttle: limit.wait, Stall: c.Stall, Log: c.Log}
 	progress.setIndex(digest)
-	progress.set(protocol.StateComplete, "serving "+countOf(len(entries))+" to peers")
+	progress.set(protocol.StateComplete, "serving "+formatFiles(len(entries))+" to peers")
 	return server.Serve(ctx, c.Listener, c.Identity)
 }
 

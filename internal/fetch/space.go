@@ -18,7 +18,7 @@ func (e *noSpaceError) Error() string {
 		return fmt.Sprintf("no room: %d more files and directories are needed, and the destination has inodes for %d; enlarge it or select less", e.need.inodes, e.free.inodes)
 	}
 	return fmt.Sprintf("no room: %s more are needed, and the destination has %s free (%d and %d bytes); enlarge it or select less",
-		Human(e.need.bytes), Human(e.free.bytes), e.need.bytes, e.free.bytes)
+		FormatBytes(e.need.bytes), FormatBytes(e.free.bytes), e.need.bytes, e.free.bytes)
 }
 
 func (e *noSpaceError) Unwrap() error { return unix.ENOSPC }
@@ -26,11 +26,11 @@ func (e *noSpaceError) Unwrap() error { return unix.ENOSPC }
 // need is an amount of space; inodes below 0 are unlimited.
 type need struct{ bytes, inodes int64 }
 
-// needed returns what a plan takes in addition to the space used now. alreadyStored returns how many bytes of an
+// spaceNeeded returns what a plan takes in addition to the space used now. alreadyStored returns how many bytes of an
 // object earlier runs have left. Replaced and removed files free their space and inodes, but a new file
 // exists beside the one that it replaces for some time: that much is added again, up to the limit of
 // files without their name.
-func (p plan) needed(block int64, alreadyStored func(store.Object) int64, remove bool) need {
+func (p plan) spaceNeeded(block int64, alreadyStored func(store.Object) int64, remove bool) need {
 	var n need
 	dirs := make(map[string]bool)
 	rounded := func(b int64) int64 { return (b + block - 1) / block * block }
@@ -78,10 +78,10 @@ const nameBytes = 16
 // names in it.
 const lineBytes = 400
 
-// own returns what fetch takes for itself: a line in the manifest for each file, a note in the journal
+// ownSpace returns what fetch takes for itself: a line in the manifest for each file, a note in the journal
 // for each small file and for each piece of a large one, a directory of temporary files for each
 // worker, and the completion file.
-func (p plan) own(workers int, alreadyStored func(store.Object) int64) need {
+func (p plan) ownSpace(workers int, alreadyStored func(store.Object) int64) need {
 	n := need{inodes: int64(workers) + 1}
 	for _, o := range p.fetch {
 		lines := int64(2)
@@ -120,16 +120,16 @@ func checkSpace(n, free need) error {
 	return nil
 }
 
-// countOf formats a number of files for people.
-func countOf[N int | int64](files N) string {
+// formatFiles formats a number of files for people.
+func formatFiles[N int | int64](files N) string {
 	if files == 1 {
 		return "1 file"
 	}
 	return fmt.Sprintf("%d files", files)
 }
 
-// Human formats a size for people.
-func Human(bytes int64) string {
+// FormatBytes formats a size for people.
+func FormatBytes(bytes int64) string {
 	unit, n := "B", float64(bytes)
 	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {
 		if n < 1024 && n > -1024 {

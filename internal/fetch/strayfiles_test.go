@@ -191,7 +191,7 @@ func TestVersionGetsNoRoomBackFromTheOneBefore(t *testing.T) {
 	r := &run{dest: dest, manifest: manifest{entries: entries}}
 	r.base = &base{root: v.root, from: v.data(1), to: v.data(2)}
 	files := []store.Object{{Path: "large", Size: 1}, {Path: "many/003", Size: 2}}
-	p, err := decide(files, entries, Config{}.trusts, func(e Entry) (bool, error) { return present(dest, e) })
+	p, err := makePlan(files, entries, Config{}.trusts, func(e Entry) (bool, error) { return present(dest, e) })
 	require.NoError(t, err)
 	_, err = r.reuseUnchanged(&p, files)
 	require.NoError(t, err)

@@ -140,7 +140,7 @@ func (w *worker) whole(ctx context.Context, o store.Object) (f finished, err err
 	if stream.Size != o.Size {
 		return finished{}, fmt.Errorf("%w: it has %d bytes, and had %d when it was listed", store.ErrChanged, stream.Size, o.Size)
 	}
-	r := newReceiver(w.choose(stream.Sums, o.ETag))
+	r := newReceiver(w.chooseCheck(stream.Sums, o.ETag))
 	temp := w.tempName()
 	watchdog.Pause() // the watchdog is for the source, not for the disk
 	file, direct, err := w.open(temp, o.Size, r.check)

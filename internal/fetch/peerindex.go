@@ -132,7 +132,7 @@ func completeIndex(root *os.Root, entries map[string]Entry) (peer.Index, error) 
 	}
 	index, missing := indexOf(entries, c.Revision)
 	if len(missing) > 0 {
-		return peer.Index{}, fmt.Errorf("the SHA-256 of %s is not known, one of %s; run fetch with --index first", missing[0].Path, countOf(len(missing)))
+		return peer.Index{}, fmt.Errorf("the SHA-256 of %s is not known, one of %s; run fetch with --index first", missing[0].Path, formatFiles(len(missing)))
 	}
 	return index, nil
 }

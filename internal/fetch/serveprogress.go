@@ -12,9 +12,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
-// Handler answers GET /progress with the status, and GET /ready with 200 once the
+// ProgressHandler answers GET /progress with the status, and GET /ready with 200 once the
 // destination is usable and 503 before.
-func Handler(progress *Progress) http.Handler {
+func ProgressHandler(progress *Progress) http.Handler {
 	mux := http.NewServeMux()
 	answer := func(w http.ResponseWriter, status int) {
 		w.Header().Set("Content-Type", "application/json")
@@ -37,14 +37,14 @@ func Handler(progress *Progress) http.Handler {
 	return mux
 }
 
-// Serve serves on address until the returned function is called. It returns the address of its
+// ServeProgress serves on address until the returned function is called. It returns the address of its
 // listener.
-func Serve(ctx context.Context, address string, progress *Progress) (net.Addr, func(), error) {
+func ServeProgress(ctx context.Context, address string, progress *Progress) (net.Addr, func(), error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen on --listen %s: %w", address, err)
 	}
-	server := &http.Server{Handler: Handler(progress), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: ProgressHandler(progress), ReadHeaderTimeout: 5 * time.Second}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
