@@ -21,7 +21,7 @@ import (
 
 // options are the flags of all verbs.
 type options struct {
-	s3            s3store.Config
+	access        s3store.Config
 	style         string
 	name          string
 	include       []string
@@ -85,7 +85,7 @@ func command() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.do(cmd, func(ctx context.Context, s *session) error { return s.fetch(ctx, args[0], args[1]) })
+			return o.runSession(cmd, func(ctx context.Context, s *session) error { return s.fetch(ctx, args[0], args[1]) })
 		},
 	}
 	o.shared(cmd)
@@ -97,7 +97,7 @@ func command() *cobra.Command {
 // fetching adds the flags of fetch alone.
 func (o *options) fetching(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.s3.Version, "version-id", "", "version ID of the object, if SOURCE is a single object")
+	f.StringVar(&o.access.Version, "version-id", "", "version ID of the object, if SOURCE is a single object")
 	f.StringVar(&o.name, "name", "", "path in DEST of the object, if SOURCE is a single object (default: the last part of its key)")
 	f.StringArrayVar(&o.include, "include", nil, "fetch only paths that match this pattern; a pattern without a slash is compared with base names; may be repeated")
 	f.StringArrayVar(&o.exclude, "exclude", nil, "do not fetch paths that match this pattern; may be repeated")
@@ -121,12 +121,12 @@ func (o *options) fetching(cmd *cobra.Command) {
 func (o *options) shared(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.s3.Endpoint, "endpoint", "", "URL of the server of SOURCE (default: AWS, Google, Azure or Hugging Face; required for Pachyderm)")
-	f.StringVar(&o.s3.Region, "region", "", "region that requests are signed for (default: AWS_REGION; if that is not set, the bucket's region at AWS, and us-east-1 elsewhere)")
+	f.StringVar(&o.access.Endpoint, "endpoint", "", "URL of the server of SOURCE (default: AWS, Google, Azure or Hugging Face; required for Pachyderm)")
+	f.StringVar(&o.access.Region, "region", "", "region that requests are signed for (default: AWS_REGION; if that is not set, the bucket's region at AWS, and us-east-1 elsewhere)")
 	f.StringVar(&o.style, "address-style", "auto", "position of the bucket's name in URLs: path, virtual (in the host name) or auto")
-	f.BoolVar(&o.s3.Anonymous, "anonymous", false, "send no credentials")
-	f.StringVar(&o.s3.CredentialsDir, "credentials-dir", "", "directory with the files awsAccessKeyID, awsSecretAccessKey and awsSessionToken for S3; token for Pachyderm, Hugging Face and HTTP; username and password for HTTP; .dockerconfigjson for OCI; key.json for Google; accountKey or sasToken for Azure")
-	f.StringVar(&o.s3.CAFile, "ca-file", "", "file with certificates to trust in addition to the system's, as PEM")
+	f.BoolVar(&o.access.Anonymous, "anonymous", false, "send no credentials")
+	f.StringVar(&o.access.CredentialsDir, "credentials-dir", "", "directory with the files awsAccessKeyID, awsSecretAccessKey and awsSessionToken for S3; token for Pachyderm, Hugging Face and HTTP; username and password for HTTP; .dockerconfigjson for OCI; key.json for Google; accountKey or sasToken for Azure")
+	f.StringVar(&o.access.CAFile, "ca-file", "", "file with certificates to trust in addition to the system's, as PEM")
 	f.IntVar(&o.parallel, "parallel", 0, "maximum number of concurrent requests; 0: depends on the objects")
 	f.StringVar(&o.memory, "memory", "128Mi", "maximum number of bytes in flight")
 	f.IntVar(&o.attempts, "attempts", 8, "maximum number of attempts for each object")
@@ -154,12 +154,12 @@ const cappedReadBuffer = 256 << 10
 
 var errTimeout = errors.New("--timeout has expired")
 
-// do prepares a session, runs a verb in it, and reports its end in the status, the result and the
+// runSession prepares a session, runs a verb in it, and reports its end in the status, the result and the
 // error.
-func (o *options) do(cmd *cobra.Command, verb func(context.Context, *session) error) error {
+func (o *options) runSession(cmd *cobra.Command, verb func(context.Context, *session) error) error {
 	s, err := o.session()
 	if err != nil {
-		return o.tell(fetch.NewProgress(fetch.ReadyAfter{}), usageError{err})
+		return o.finish(fetch.NewProgress(fetch.ReadyAfter{}), usageError{err})
 	}
 	ctx := cmd.Context()
 	if o.timeout > 0 {
@@ -168,21 +168,21 @@ func (o *options) do(cmd *cobra.Command, verb func(context.Context, *session) er
 		defer cancel()
 	}
 	if o.listen != "" {
-		address, stop, err := fetch.Serve(ctx, o.listen, s.progress)
+		address, stop, err := fetch.ServeProgress(ctx, o.listen, s.progress)
 		if err != nil {
-			return o.tell(s.progress, store.Failure(err, false))
+			return o.finish(s.progress, store.Failure(err, false))
 		}
 		defer stop()
 		s.log.WithField("address", address.String()).Info("Serving progress")
 	}
-	shown := show(ctx, cmd.OutOrStdout(), os.Stderr, o.progress, s.progress)
-	err = o.tell(s.progress, store.UnlessHung(ctx, o.stall, func(ctx context.Context) error { return verb(ctx, s) }))
+	shown := printProgress(ctx, cmd.OutOrStdout(), os.Stderr, o.progress, s.progress)
+	err = o.finish(s.progress, store.FailIfHung(ctx, o.stall, func(ctx context.Context) error { return verb(ctx, s) }))
 	shown()
 	return err
 }
 
-// tell writes the result, also of a run that never began: a user who starts a Job sees nothing else.
-func (o *options) tell(progress *fetch.Progress, err error) error {
+// finish writes the result, also of a run that never began: a user who starts a Job sees nothing else.
+func (o *options) finish(progress *fetch.Progress, err error) error {
 	status := progress.Status(time.Now())
 	if errors.Is(err, errTimeout) {
 		progress.Fail(err.Error(), false) // a retry needs a longer timeout
@@ -228,9 +228,9 @@ func (o *options) session() (*session, error) {
 	default:
 		return nil, fmt.Errorf("--progress %q is not known; it is auto, bar, json or none", o.progress)
 	}
-	o.s3.Style, o.s3.Attempts, o.s3.Stall = s3store.AddressStyle(o.style), o.attempts, o.stall
+	o.access.Style, o.access.Attempts, o.access.Stall = s3store.AddressStyle(o.style), o.attempts, o.stall
 	if s.bandwidth > 0 {
-		o.s3.ReadBuffer = cappedReadBuffer
+		o.access.ReadBuffer = cappedReadBuffer
 	}
 	s.progress = fetch.NewProgress(after)
 	return s, nil

@@ -62,7 +62,7 @@ func serveCommand() *cobra.Command {
 --peer that have the same token, until SIGTERM. It changes nothing in DIR.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.do(cmd, func(ctx context.Context, s *session) error { return s.serve(ctx, args[0], address) })
+			return o.runSession(cmd, func(ctx context.Context, s *session) error { return s.serve(ctx, args[0], address) })
 		},
 	}
 	o.shared(cmd)
@@ -85,5 +85,5 @@ func (s *session) serve(ctx context.Context, dir, address string) error {
 	if dir, err = s.currentVersion(dir); err != nil {
 		return err
 	}
-	return fetch.Share(ctx, fetch.ShareConfig{Dir: dir, Listener: listener, Identity: identity, Bandwidth: s.bandwidth, Stall: s.stall, Log: s.log}, s.progress)
+	return fetch.ServePeers(ctx, fetch.ServePeersConfig{Dir: dir, Listener: listener, Identity: identity, Bandwidth: s.bandwidth, Stall: s.stall, Log: s.log}, s.progress)
 }

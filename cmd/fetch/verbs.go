@@ -30,15 +30,15 @@ func (s *session) fetch(ctx context.Context, from, dest string) error {
 		return usageError{err}
 	}
 	config := fetch.Config{
-		Source: source, Endpoint: s.s3.Endpoint, Version: s.s3.Version, Dest: dest, Index: s.index, Include: s.include, Exclude: s.exclude, Paths: s.paths, Elsewhere: s.elsewhere, Checksum: s.checksum, Sync: s.sync,
+		Source: source, Endpoint: s.access.Endpoint, Version: s.access.Version, Dest: dest, Index: s.index, Include: s.include, Exclude: s.exclude, Paths: s.paths, Elsewhere: s.elsewhere, Checksum: s.checksum, Sync: s.sync,
 		Parallel: s.parallel, Memory: s.memory, Bandwidth: s.bandwidth, Order: s.order, OrderPaths: paths,
-		IgnoreRoom: !s.capacityCheck, Attempts: s.attempts, Stall: s.stall, Log: s.log,
+		SkipSpaceCheck: !s.capacityCheck, Attempts: s.attempts, Stall: s.stall, Log: s.log,
 	}
 	if s.peers.wanted() {
 		config, err = s.fromPeers(config)
 	} else {
-		s.settle(ctx)
-		config.Store, err = fetch.OpenSource(ctx, source, s.s3)
+		s.resolveScheme(ctx)
+		config.Store, err = fetch.OpenSource(ctx, source, s.access)
 	}
 	if err != nil {
 		return err
@@ -49,9 +49,9 @@ func (s *session) fetch(ctx context.Context, from, dest string) error {
 	return s.outcome(fetch.Run(ctx, config, s.progress))
 }
 
-// settle adds the scheme to an endpoint that has none.
-func (s *session) settle(ctx context.Context) {
-	if note := s.s3.Settle(ctx); note != "" {
+// resolveScheme adds the scheme to an endpoint that has none.
+func (s *session) resolveScheme(ctx context.Context) {
+	if note := s.access.ResolveScheme(ctx); note != "" {
 		s.progress.Note(note)
 		s.log.Warn(note)
 	}
@@ -86,7 +86,7 @@ func readPaths(name string) ([]string, error) {
 }
 
 func putCommand() *cobra.Command {
-	o, back := &options{bandwidth: "0"}, false
+	o, back := &options{}, false
 	cmd := &cobra.Command{
 		Use:   "put [flags] DIR URL",
 		Short: "Upload a directory, and verify what the server has stored",
@@ -95,8 +95,8 @@ s3://bucket/prefix. Files that the target already has with the same content are
 not uploaded again. Nothing is deleted at the target. Symbolic links are refused.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.do(cmd, func(ctx context.Context, s *session) error {
-				s.settle(ctx)
+			return o.runSession(cmd, func(ctx context.Context, s *session) error {
+				s.resolveScheme(ctx)
 				config, err := s.putConfig(args, back)
 				if err != nil {
 					return err
@@ -124,7 +124,7 @@ func (s *session) putConfig(args []string, back bool) (fetch.PutConfig, error) {
 	if err != nil {
 		return fetch.PutConfig{}, err
 	}
-	return fetch.PutConfig{Dir: dir, Target: target, Back: back, S3: s.s3, Parallel: s.parallel, Memory: s.memory, Log: s.log}, nil
+	return fetch.PutConfig{Dir: dir, Target: target, Back: back, S3: s.access, Parallel: s.parallel, Memory: s.memory, Log: s.log}, nil
 }
 
 // currentVersion returns the directory with the current version of dir, or dir without --versions.
@@ -141,7 +141,7 @@ func (s *session) currentVersion(dir string) (string, error) {
 }
 
 func mirrorCommand() *cobra.Command {
-	o, back, id, every := &options{bandwidth: "0"}, false, "", 5*time.Second
+	o, back, id, every := &options{}, false, "", 5*time.Second
 	cmd := &cobra.Command{
 		Use:   "mirror [flags] DIR URL",
 		Short: "Upload changes in a directory continuously",
@@ -150,8 +150,8 @@ until SIGTERM. Files that cannot be uploaded are reported in /progress and retri
 Nothing is deleted at the target.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.do(cmd, func(ctx context.Context, s *session) error {
-				s.settle(ctx)
+			return o.runSession(cmd, func(ctx context.Context, s *session) error {
+				s.resolveScheme(ctx)
 				config, err := s.putConfig(args, back)
 				if err != nil {
 					return err
@@ -168,13 +168,13 @@ Nothing is deleted at the target.`,
 }
 
 func prepareCommand() *cobra.Command {
-	o := &options{bandwidth: "0"}
+	o := &options{}
 	cmd := &cobra.Command{
 		Use:   "prepare [flags] DEST",
 		Short: "Create the directory DEST if needed, and check that it is writable",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.do(cmd, func(_ context.Context, s *session) error { return fetch.Prepare(args[0], s.progress) })
+			return o.runSession(cmd, func(_ context.Context, s *session) error { return fetch.Prepare(args[0], s.progress) })
 		},
 	}
 	o.shared(cmd)

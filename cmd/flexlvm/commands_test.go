@@ -22,14 +22,14 @@ func TestForPeople(t *testing.T) {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {
-		require.True(t, forPeople([]string{c.Name()}), c.Name())
+		require.True(t, isOperatorCommand([]string{c.Name()}), c.Name())
 		require.NotEmpty(t, c.Short, c.Name())
 	}
 	for _, args := range [][]string{nil, {"-h"}, {"--version"}, {"-v", "doctor"}, {"--verbose", "volumes", "list"}} {
-		require.True(t, forPeople(args), args)
+		require.True(t, isOperatorCommand(args), args)
 	}
 	for _, verb := range []string{"init", "mount", "unmount", "expandfs", "getvolumename", "attach", "", "Volumes", "volumes "} {
-		require.False(t, forPeople([]string{verb}), verb)
+		require.False(t, isOperatorCommand([]string{verb}), verb)
 	}
 }
 

@@ -45,7 +45,7 @@ interrupted, run it again.`,
 				return err
 			}
 			return o.run(cmd, func(e *node.Engine, g volume.Group, n volume.Name) error {
-				ctx, cancel := bounded(cmd)
+				ctx, cancel := withTimeout(cmd)
 				defer cancel()
 				holds, err := e.MakeDirectoryPool(ctx, g, n, size)
 				if err == nil {
@@ -68,7 +68,7 @@ func newDirectoriesRemove(g *global) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd, func(e *node.Engine, g volume.Group, n volume.Name) error {
-				ctx, cancel := bounded(cmd)
+				ctx, cancel := withTimeout(cmd)
 				defer cancel()
 				if err := e.RemoveDirectoryPool(ctx, g, n); err != nil {
 					return err
@@ -101,7 +101,7 @@ func (o *directoriesOptions) run(cmd *cobra.Command, do func(*node.Engine, volum
 		return err
 	}
 	if err := do(e, g, n); err != nil {
-		return asRoot(err)
+		return adviseRoot(err)
 	}
 	_ = node.WakeDaemon(node.DefaultStateDir) // best effort: otherwise it is reported within a minute
 	return nil

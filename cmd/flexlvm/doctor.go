@@ -59,7 +59,7 @@ func (o *doctorOptions) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	here := doctor.OnNode{Engine: engine, Programs: tools, Log: log, Place: place}
-	ctx, cancel := bounded(cmd)
+	ctx, cancel := withTimeout(cmd)
 	defer cancel()
 	return printFindings(cmd.OutOrStdout(), here.Doctor(group).Examine(ctx), o.output)
 }

@@ -73,7 +73,7 @@ func (o *installOptions) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := bounded(cmd)
+	ctx, cancel := withTimeout(cmd)
 	defer cancel()
 	if o.verify {
 		return o.verifyDriver(ctx, cmd, place)

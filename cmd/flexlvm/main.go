@@ -23,15 +23,15 @@ import (
 var logFile = flexvolume.DefaultLog
 
 func main() {
-	if args := os.Args[1:]; !forPeople(args) {
+	if args := os.Args[1:]; !isOperatorCommand(args) {
 		os.Exit(flexvolume.Serve(flexvolume.Config{LogFile: logFile, Engine: onHost}, args))
 	}
-	os.Exit(people())
+	os.Exit(runOperatorCommand())
 }
 
-// forPeople reports whether the arguments are a command for people. Everything else is treated as a call of
+// isOperatorCommand reports whether the arguments are a command of operators. Everything else is treated as a call of
 // kubelet, so that a verb which kubelet may add gets a reply that kubelet understands.
-func forPeople(args []string) bool {
+func isOperatorCommand(args []string) bool {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return true
 	}
@@ -66,8 +66,8 @@ func programs(root string, log logrus.FieldLogger) command.Programs {
 	return host
 }
 
-// people runs a command for a person.
-func people() (exitCode int) {
+// runOperatorCommand runs a command of an operator.
+func runOperatorCommand() (exitCode int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if err := newRoot().ExecuteContext(ctx); err != nil {

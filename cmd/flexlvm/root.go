@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// patience is the timeout of a command's work on the host, so that a host program that hangs does not hang the
+// commandTimeout is the timeout of a command's work on the host, so that a host program that hangs does not hang the
 // command.
-const patience = 2 * time.Minute
+const commandTimeout = 2 * time.Minute
 
 // global holds the flags of all commands.
 type global struct {
@@ -69,6 +69,6 @@ func (g *global) logger(stderr io.Writer) logrus.FieldLogger {
 	return log
 }
 
-func bounded(cmd *cobra.Command) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(cmd.Context(), patience)
+func withTimeout(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(cmd.Context(), commandTimeout)
 }

@@ -71,7 +71,7 @@ func (o *uninstallOptions) run(cmd *cobra.Command, _ []string) error {
 // stillUnused reports whether the driver has not been needed since it was removed, because a call during the
 // removal may have been missed.
 func (o *uninstallOptions) stillUnused(cmd *cobra.Command, place install.Place, log logrus.FieldLogger) bool {
-	ctx, cancel := bounded(cmd)
+	ctx, cancel := withTimeout(cmd)
 	defer cancel()
 	err := o.unused(place).Check(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func (o *uninstallOptions) stillUnused(cmd *cobra.Command, place install.Place, 
 }
 
 func (o *uninstallOptions) uninstall(cmd *cobra.Command, place install.Place) error {
-	ctx, cancel := bounded(cmd)
+	ctx, cancel := withTimeout(cmd)
 	defer cancel()
 	remove := o.unused(place).Uninstall
 	if o.force {

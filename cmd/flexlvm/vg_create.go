@@ -80,20 +80,20 @@ func (o *vgCreateOptions) run(cmd *cobra.Command, devices []string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := bounded(cmd)
+	ctx, cancel := withTimeout(cmd)
 	defer cancel()
 	client := lvm.New(command.New("", o.global.logger(cmd.ErrOrStderr())).Unkillable, lock.Dir(node.DefaultLockDir))
 	out := cmd.OutOrStdout()
 	if o.dryRun {
 		if err := client.CheckNewGroup(ctx, n); err != nil {
-			return asRoot(err)
+			return adviseRoot(err)
 		}
 		_, err := fmt.Fprintf(out, "would run: %s\n%s", shellLine(n.Argv()), o.plan(pool))
 		return err
 	}
 	g, err := client.CreateGroup(ctx, n)
 	if err != nil {
-		return asRoot(err)
+		return adviseRoot(err)
 	}
 	if err := printGroup(out, g); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (o *vgCreateOptions) run(cmd *cobra.Command, devices []string) error {
 	if o.thin {
 		p, err := client.CreateThinPool(ctx, pool)
 		if err != nil {
-			return fmt.Errorf("the volume group was created, but not its thin pool: %w; to start over, run `vgremove %s`", asRoot(err), g.Name)
+			return fmt.Errorf("the volume group was created, but not its thin pool: %w; to start over, run `vgremove %s`", adviseRoot(err), g.Name)
 		}
 		if err := printThinPool(out, p); err != nil {
 			return err
@@ -211,8 +211,8 @@ func special(r rune) bool {
 	return !strings.ContainsRune("/._+:=@%-", r)
 }
 
-// asRoot adds the most frequent cause to an error: missing root privileges.
-func asRoot(err error) error {
+// adviseRoot adds the most frequent cause to an error: missing root privileges.
+func adviseRoot(err error) error {
 	if os.Geteuid() == 0 {
 		return err
 	}

@@ -35,7 +35,7 @@ func (o *vgCreateOptions) makeLoop(cmd *cobra.Command, devices []string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := bounded(cmd)
+	ctx, cancel := withTimeout(cmd)
 	defer cancel()
 	engine, err := node.OnHost(o.global.logger(cmd.ErrOrStderr()))
 	if err != nil {
@@ -43,7 +43,7 @@ func (o *vgCreateOptions) makeLoop(cmd *cobra.Command, devices []string) error {
 	}
 	out, device, err := engine.MakeLoopGroup(ctx, d)
 	if err != nil {
-		return asRoot(err)
+		return adviseRoot(err)
 	}
 	if out.State != volumegroup.Made {
 		text := out.Message

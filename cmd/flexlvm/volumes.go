@@ -67,7 +67,7 @@ type lister interface {
 
 // onNode runs a command with this node's engine.
 func (o *volumesOptions) onNode(cmd *cobra.Command, do func(ctx context.Context, e engine) error) error {
-	return o.onNodeFor(cmd, patience, do)
+	return o.onNodeFor(cmd, commandTimeout, do)
 }
 
 // change is onNode for commands that change what the node daemon reports.
@@ -99,7 +99,7 @@ func (o *volumesOptions) list(ctx context.Context, l lister) ([]inventory.Volume
 	}
 	all, err := l.List(ctx)
 	if err != nil {
-		return nil, asRoot(err)
+		return nil, adviseRoot(err)
 	}
 	wanted := make([]inventory.Volume, 0, len(all))
 	for _, v := range all {

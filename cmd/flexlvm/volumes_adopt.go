@@ -112,7 +112,7 @@ func (o *volumesAdoptOptions) adoption(path string) (a node.Adoption, err error)
 func (o *volumesAdoptOptions) adopt(ctx context.Context, e adopter, a node.Adoption, out, notes io.Writer) error {
 	v, err := e.PlanAdoption(ctx, a)
 	if err != nil {
-		return asRoot(err)
+		return adviseRoot(err)
 	}
 	manifests, err := o.manifests(v)
 	if err != nil {
@@ -120,7 +120,7 @@ func (o *volumesAdoptOptions) adopt(ctx context.Context, e adopter, a node.Adopt
 	}
 	if !o.dryRun {
 		if v, err = e.Adopt(ctx, a); err != nil {
-			return asRoot(err)
+			return adviseRoot(err)
 		}
 		if manifests, err = o.manifests(v); err != nil { // the adopted size may be smaller
 			return err

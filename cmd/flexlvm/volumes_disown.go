@@ -51,7 +51,7 @@ func (o *volumesDisownOptions) disown(ctx context.Context, e engine, name string
 		return err
 	}
 	if err := e.Disown(ctx, v.Group, v.Name); err != nil {
-		return asRoot(err)
+		return adviseRoot(err)
 	}
 	_, err = fmt.Fprintf(out, "%s is not a flexlvm volume any more; its logical volume and data stay\n", v.FullName())
 	return err

@@ -81,7 +81,7 @@ func (o *volumesSetStateOptions) setState(ctx context.Context, e engine, name st
 	}
 	after, err := e.SetState(ctx, before.Group, before.Name, o.to)
 	if err != nil {
-		return asRoot(err)
+		return adviseRoot(err)
 	}
 	_, err = fmt.Fprintf(out, "%s is %s now (it was %s): %s\n", after.FullName(), o.to, before.State, volume.Consequence(o.to, after.Reclaim, after.Name))
 	return err

@@ -108,7 +108,7 @@ func (o *volumesUndeleteOptions) undelete(ctx context.Context, e engine, name st
 	}
 	if !o.dryRun {
 		if _, err := e.SetState(ctx, v.Group, v.Name, volume.Ready); err != nil {
-			return asRoot(err)
+			return adviseRoot(err)
 		}
 	}
 	if _, err := io.WriteString(out, manifests); err != nil {

@@ -37,22 +37,22 @@ type follower struct {
 	printer         *printer
 
 	began   bool            // the job was found
-	fails   bool            // the last call of look failed
-	refused bool            // the last call of look was refused by the API server
+	failing bool            // the last call of poll failed
+	refused bool            // the last call of poll was refused by the API server
 	seen    map[string]bool // containers whose logs are or were printed
 	streams sync.WaitGroup
 	failed  chan error    // the first error of a log that could not be read to its end
-	over    chan struct{} // closed when no more containers will start
+	done    chan struct{} // closed when no more containers will start
 
 	mu   sync.Mutex
-	pods map[types.UID]*corev1.Pod // from the last call of look that succeeded
+	pods map[types.UID]*corev1.Pod // from the last call of poll that succeeded
 }
 
 // followJob prints the logs of the workers until the job has ended, or with --worker until that worker has.
 func (o *logOptions) followJob(ctx context.Context, kube kubernetes.Interface, namespace, name string, p *printer) error {
-	f := follower{logOptions: o, kube: kube, namespace: namespace, name: name, printer: p, seen: map[string]bool{}, failed: make(chan error, 1), over: make(chan struct{})}
-	err := wait.PollUntilContextCancel(ctx, followEvery, true, f.look)
-	close(f.over)
+	f := follower{logOptions: o, kube: kube, namespace: namespace, name: name, printer: p, seen: map[string]bool{}, failed: make(chan error, 1), done: make(chan struct{})}
+	err := wait.PollUntilContextCancel(ctx, followEvery, true, f.poll)
+	close(f.done)
 	if err != nil && f.began && ctx.Err() == nil {
 		p.note(err.Error() + "; workers that start from now on are not followed, and the open logs are followed to their ends")
 	}
@@ -67,9 +67,9 @@ func (o *logOptions) followJob(ctx context.Context, kube kubernetes.Interface, n
 	return <-f.failed
 }
 
-// look starts to print the logs of containers that have started, and reports whether no others will start. It
+// poll starts to print the logs of containers that have started, and reports whether no others will start. It
 // reads the job before the pods, so that for a job that has ended, the pods include all that ever started.
-func (f *follower) look(ctx context.Context) (ended bool, err error) {
+func (f *follower) poll(ctx context.Context) (ended bool, err error) {
 	job, err := f.kube.BatchV1().Jobs(f.namespace).Get(ctx, f.name, metav1.GetOptions{})
 	switch {
 	case f.began && apierrors.IsNotFound(err):
@@ -84,7 +84,7 @@ func (f *follower) look(ctx context.Context) (ended bool, err error) {
 	if err != nil {
 		return false, f.permanentError(ctx, err)
 	}
-	f.began, f.fails, f.refused = true, false, false
+	f.began, f.failing, f.refused = true, false, false
 	f.remember(pods)
 	last := f.last(pods)
 	for _, worker := range slices.Sorted(maps.Keys(last)) {
@@ -94,7 +94,7 @@ func (f *follower) look(ctx context.Context) (ended bool, err error) {
 	return hasEnded(job) || one != nil && one.Status.Phase == corev1.PodSucceeded, nil
 }
 
-// permanentError returns an error of look if retrying would not help. Otherwise it prints the error, once per outage,
+// permanentError returns an error of poll if retrying would not help. Otherwise it prints the error, once per outage,
 // and returns nil: the API server may be unreachable for a moment, or has refused credentials that client-go renews for
 // the next request.
 func (f *follower) permanentError(ctx context.Context, err error) error {
@@ -103,10 +103,10 @@ func (f *follower) permanentError(ctx context.Context, err error) error {
 	if !f.began || again && f.refused || ctx.Err() != nil {
 		return err
 	}
-	if !f.fails {
+	if !f.failing {
 		f.printer.note(err.Error() + "; retrying")
 	}
-	f.fails = true
+	f.failing = true
 	return nil
 }
 
@@ -121,7 +121,7 @@ func (f *follower) checkWorkers(job *batchv1.Job) error {
 	return nil
 }
 
-// remember stores the pods that look found, for streams that end.
+// remember stores the pods that poll found, for streams that end.
 func (f *follower) remember(pods []corev1.Pod) {
 	found := make(map[types.UID]*corev1.Pod, len(pods))
 	for i := range pods {
@@ -172,8 +172,8 @@ func containerOf(pod *corev1.Pod) corev1.ContainerStatus {
 // server or kubelet restarts, or when something in between closes idle connections. So read opens another
 // stream while the container runs, and once more afterwards.
 func (f *follower) read(ctx context.Context, pod *corev1.Pod, worker int) error {
-	var at place
-	said, refused := "", false
+	var at logPosition
+	lastError, refused := "", false
 	for ended, there := containerOf(pod).State.Running == nil, true; there; ended, there = f.await(ctx, pod) {
 		options := f.options()
 		if options.Follow, options.Timestamps = !ended, true; !at.time.IsZero() {
@@ -186,9 +186,9 @@ func (f *follower) read(ctx context.Context, pod *corev1.Pod, worker int) error 
 		if err == nil && ended || again && refused || f.isOver() || ctx.Err() != nil {
 			return err
 		}
-		if err != nil && err.Error() != said {
-			said = err.Error()
-			f.printer.note(said + "; retrying")
+		if err != nil && err.Error() != lastError {
+			lastError = err.Error()
+			f.printer.note(lastError + "; retrying")
 		}
 	}
 	return nil
@@ -212,7 +212,7 @@ func isRefused(err error) bool {
 // isOver reports whether the job, or the requested worker, has ended.
 func (f *follower) isOver() bool {
 	select {
-	case <-f.over:
+	case <-f.done:
 		return true
 	default:
 		return false
@@ -227,7 +227,7 @@ func (f *follower) await(ctx context.Context, pod *corev1.Pod) (ended, there boo
 	select {
 	case <-ctx.Done():
 		return false, false
-	case <-f.over:
+	case <-f.done:
 	case <-timer.C:
 	}
 	f.mu.Lock()

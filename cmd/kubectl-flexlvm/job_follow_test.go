@@ -299,7 +299,7 @@ func TestFollowWhereTheJobCannotBeRead(t *testing.T) {
 // A line that may be incomplete is printed again.
 func TestLineThatIsCut(t *testing.T) {
 	var out bytes.Buffer
-	p, at := printer{out: &out}, place{}
+	p, at := printer{out: &out}, logPosition{}
 	cut := io.MultiReader(bytes.NewReader(logOf("1 one").Raw), strings.NewReader("2026-11-28T12:00:02Z tw"), iotest.ErrReader(io.ErrUnexpectedEOF))
 	require.Error(t, p.lines(cut, 0, &at))
 	at.resume()

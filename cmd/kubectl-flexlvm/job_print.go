@@ -38,7 +38,7 @@ func (p *printer) note(text string) {
 
 // stream prints a worker's log from the API server. If at is not nil, the lines begin with their times, and at
 // counts them.
-func (p *printer) stream(ctx context.Context, kube kubernetes.Interface, pod *corev1.Pod, worker int, options *corev1.PodLogOptions, at *place) error {
+func (p *printer) stream(ctx context.Context, kube kubernetes.Interface, pod *corev1.Pod, worker int, options *corev1.PodLogOptions, at *logPosition) error {
 	options.Container = pod.Spec.Containers[0].Name
 	log, err := kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
 	if err == nil {
@@ -51,13 +51,13 @@ func (p *printer) stream(ctx context.Context, kube kubernetes.Interface, pod *co
 	return nil
 }
 
-// longestPiece is the maximum length of a line that is printed as one. A progress bar that is redrawn is one
+// maxLine is the maximum length of a line that is printed as one. A progress bar that is redrawn is one
 // endless line.
-const longestPiece = 64 << 10
+const maxLine = 64 << 10
 
-func (p *printer) lines(log io.Reader, worker int, at *place) error {
+func (p *printer) lines(log io.Reader, worker int, at *logPosition) error {
 	begins, printed := true, false
-	for r := bufio.NewReaderSize(log, longestPiece); ; {
+	for r := bufio.NewReaderSize(log, maxLine); ; {
 		line, more, err := r.ReadLine()
 		switch {
 		case errors.Is(err, io.EOF):
@@ -79,23 +79,23 @@ func (p *printer) lines(log io.Reader, worker int, at *place) error {
 	}
 }
 
-// A place records how far a log with timestamps has been printed: the time of the last line, and the number of
+// A logPosition records how far a log with timestamps has been printed: the time of the last line, and the number of
 // consecutive lines with that time. Logs can only be requested from a whole second on, so a later stream
 // repeats lines.
-type place struct {
+type logPosition struct {
 	time  time.Time
 	lines int
 
-	until time.Time // time of the place at which this stream continues; zero once it is reached
+	until time.Time // time of the position at which this stream continues; zero once it is reached
 	again int       // lines with that time that are still repeated
 }
 
-// resume prepares for a stream that starts before the place.
-func (at *place) resume() { at.until, at.again = at.time, at.lines }
+// resume prepares for a stream that starts before the position.
+func (at *logPosition) resume() { at.until, at.again = at.time, at.lines }
 
 // pass removes the timestamp from a line, and reports whether the line was already printed. Timestamps may go
 // back slightly, because a container has two streams. Then lines are printed twice, but none is lost.
-func (at *place) pass(line []byte) (text []byte, printed bool) {
+func (at *logPosition) pass(line []byte) (text []byte, printed bool) {
 	if at == nil {
 		return line, false
 	}
@@ -118,7 +118,7 @@ func (at *place) pass(line []byte) (text []byte, printed bool) {
 }
 
 // broken marks the last line as possibly incomplete, so that it is printed again.
-func (at *place) broken() {
+func (at *logPosition) broken() {
 	if at != nil && at.lines > 0 {
 		at.lines--
 	}

@@ -179,7 +179,7 @@ func (o *planOptions) printFits(to io.Writer, fits []overview.Fit, now time.Time
 	fmt.Fprintln(to, ".")
 	shown := 0
 	for _, f := range fits {
-		if shown++; shown > max(o.nodes, mostNodes) && !o.wide() {
+		if shown++; shown > max(o.nodes, maxNodes) && !o.wide() {
 			fmt.Fprintf(to, "\n%s; -o wide shows them\n", volume.Pluralize(len(fits)-shown+1, "more node", "more nodes"))
 			return
 		}

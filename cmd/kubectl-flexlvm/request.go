@@ -22,8 +22,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// mostRequests is the maximum number of requests in a NodeStorage.
-const mostRequests = 20
+// maxRequests is the maximum number of requests in a NodeStorage.
+const maxRequests = 20
 
 // requestOptions are the options of retain and forget, which differ only in the state that they request.
 type requestOptions struct {
@@ -82,7 +82,7 @@ func (o *requestOptions) build(cmd *cobra.Command, s *session) *cobra.Command {
 		if o.wanted.Namespace, err = s.namespace(); err != nil {
 			return err
 		}
-		return o.ask(cmd.Context(), c, plain{cmd.OutOrStdout()})
+		return o.submit(cmd.Context(), c, plain{cmd.OutOrStdout()})
 	}
 	cmd.Flags().StringVar(&o.wanted.Volume, "volume", "", "name of the volume, which is that of its former PersistentVolume")
 	cmd.Flags().StringVar(&o.wanted.Node, "node", "", "node of the volume, if several nodes have one of that name")
@@ -90,14 +90,14 @@ func (o *requestOptions) build(cmd *cobra.Command, s *session) *cobra.Command {
 	return cmd
 }
 
-// ask adds the request to the node's NodeStorage, waits for the answer, and removes the request again, also if
+// submit adds the request to the node's NodeStorage, waits for the answer, and removes the request again, also if
 // there is no answer.
-func (o *requestOptions) ask(ctx context.Context, c client.Client, out io.Writer) error {
-	there, err := lookFor(ctx, c, o.wanted)
+func (o *requestOptions) submit(ctx context.Context, c client.Client, out io.Writer) error {
+	there, err := readCandidates(ctx, c, o.wanted)
 	if err != nil {
 		return err
 	}
-	found, err := there.meant(overview.FindAny)
+	found, err := there.pick(overview.FindAny)
 	if err != nil {
 		return err
 	}
@@ -184,12 +184,12 @@ func answerTo(s *flexlvmv1.NodeStorage, id string) *flexlvmv1.VolumeAnswer {
 
 // add adds a request. If there are too many, it first removes requests that were answered.
 func add(s *flexlvmv1.NodeStorage, request flexlvmv1.VolumeRequest) error {
-	if len(s.Spec.Requests) >= mostRequests {
+	if len(s.Spec.Requests) >= maxRequests {
 		s.Spec.Requests = slices.DeleteFunc(s.Spec.Requests, func(r flexlvmv1.VolumeRequest) bool {
 			return slices.ContainsFunc(s.Status.Answers, func(a flexlvmv1.VolumeAnswer) bool { return a.ID == r.ID })
 		})
 	}
-	if len(s.Spec.Requests) >= mostRequests {
+	if len(s.Spec.Requests) >= maxRequests {
 		return fmt.Errorf("node %s has %d unanswered requests; check whether its node daemon runs", s.Name, len(s.Spec.Requests))
 	}
 	s.Spec.Requests = append(s.Spec.Requests, request)
@@ -197,13 +197,13 @@ func add(s *flexlvmv1.NodeStorage, request flexlvmv1.VolumeRequest) error {
 }
 
 // change updates the spec of a NodeStorage, and retries on conflicts.
-func change(ctx context.Context, c client.Client, node string, how func(*flexlvmv1.NodeStorage) error) error {
+func change(ctx context.Context, c client.Client, node string, mutate func(*flexlvmv1.NodeStorage) error) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		s := &flexlvmv1.NodeStorage{}
 		if err := c.Get(ctx, client.ObjectKey{Name: node}, s); err != nil {
 			return err
 		}
-		if err := how(s); err != nil {
+		if err := mutate(s); err != nil {
 			return err
 		}
 		return c.Update(ctx, s)
@@ -215,7 +215,7 @@ func change(ctx context.Context, c client.Client, node string, how func(*flexlvm
 }
 
 func (o *requestOptions) await(ctx context.Context, c client.Client, node, id string) (answer *flexlvmv1.VolumeAnswer, err error) {
-	err = wait.PollUntilContextTimeout(ctx, lookEvery, o.wait, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(ctx, pollInterval, o.wait, true, func(ctx context.Context) (bool, error) {
 		s := &flexlvmv1.NodeStorage{}
 		if err := c.Get(ctx, client.ObjectKey{Name: node}, s); err != nil {
 			return false, fmt.Errorf("read the answer of node %s: %w", node, err)

@@ -42,7 +42,7 @@ func TestRequests(t *testing.T) {
 	o := &requestOptions{wanted: overview.Wanted{Namespace: "shop", Claim: "data"}, to: volume.Retained, wait: 10 * time.Second}
 	go answer(true)
 	var out bytes.Buffer
-	require.NoError(t, o.ask(t.Context(), c, &out))
+	require.NoError(t, o.submit(t.Context(), c, &out))
 	require.Equal(t, "so be it\n", out.String())
 	got := <-seen
 	require.Equal(t, flexlvmv1.VolumeRequest{ID: got.ID, Time: got.Time, Group: "flexlvm", Name: "pvc-3", FilesystemUUID: fsUUID, State: "retained"}, got)
@@ -55,11 +55,11 @@ func TestRequests(t *testing.T) {
 	require.NoError(t, c.Update(t.Context(), storage))
 	o = &requestOptions{wanted: overview.Wanted{Namespace: "shop", Volume: "pvc-7"}, to: volume.Unreferenced, wait: 10 * time.Second}
 	go answer(false)
-	require.ErrorContains(t, o.ask(t.Context(), c, &out), "node node-1 reports: so be it")
+	require.ErrorContains(t, o.submit(t.Context(), c, &out), "node node-1 reports: so be it")
 	require.Equal(t, "pvc-7", (<-seen).Name)
 
 	o.wait = time.Second
-	require.ErrorContains(t, o.ask(t.Context(), c, &out), "node node-1 did not answer within 1s. The request for volume flexlvm/pvc-7 was withdrawn, but if the node had already started with it, it is carried out nevertheless: check its state with kubectl flexlvm volumes --node node-1")
+	require.ErrorContains(t, o.submit(t.Context(), c, &out), "node node-1 did not answer within 1s. The request for volume flexlvm/pvc-7 was withdrawn, but if the node had already started with it, it is carried out nevertheless: check its state with kubectl flexlvm volumes --node node-1")
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
 	require.Empty(t, storage.Spec.Requests)
 
@@ -82,7 +82,7 @@ func TestRequests(t *testing.T) {
 		},
 	})
 	out.Reset()
-	require.NoError(t, o.ask(t.Context(), late, &out))
+	require.NoError(t, o.submit(t.Context(), late, &out))
 	require.Equal(t, "at the last moment\n", out.String())
 
 	// The API server is unreachable when the request is withdrawn.
@@ -97,14 +97,14 @@ func TestRequests(t *testing.T) {
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
 	storage.Status.Answers = nil
 	require.NoError(t, c.Update(t.Context(), storage))
-	err := o.ask(t.Context(), away, &out)
+	err := o.submit(t.Context(), away, &out)
 	require.ErrorContains(t, err, "could not be removed from NodeStorage node-1 (update NodeStorage node-1: no route to host), so the node may still carry it out")
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
 	require.Len(t, storage.Spec.Requests, 1)
 	require.ErrorContains(t, err, "spec.requests, id "+storage.Spec.Requests[0].ID)
 
 	o.wanted.Volume = "pvc-8"
-	require.ErrorContains(t, o.ask(t.Context(), c, &out), "no node reports")
+	require.ErrorContains(t, o.submit(t.Context(), c, &out), "no node reports")
 }
 
 // The write of a request fails although the API server may have it: the request is withdrawn all the
@@ -148,7 +148,7 @@ func TestRequestsWhoseWriteIsInDoubt(t *testing.T) {
 				},
 			})
 			o := &requestOptions{wanted: overview.Wanted{Namespace: "shop", Claim: "data"}, to: volume.Unreferenced, wait: time.Minute}
-			err := o.ask(ctx, lost, &bytes.Buffer{})
+			err := o.submit(ctx, lost, &bytes.Buffer{})
 			require.ErrorContains(t, err, tt.says)
 			require.Equal(t, tt.alone, writes == 1, "nothing is taken back where nothing was written")
 			storage := &flexlvmv1.NodeStorage{}
@@ -160,12 +160,12 @@ func TestRequestsWhoseWriteIsInDoubt(t *testing.T) {
 
 func TestRequestsAreBounded(t *testing.T) {
 	s := &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
-	for i := range mostRequests {
+	for i := range maxRequests {
 		require.NoError(t, add(s, flexlvmv1.VolumeRequest{ID: string(rune('a' + i))}))
 	}
 	require.ErrorContains(t, add(s, flexlvmv1.VolumeRequest{ID: "more"}), "20 unanswered requests")
 	s.Status.Answers = []flexlvmv1.VolumeAnswer{{ID: "a"}}
 	require.NoError(t, add(s, flexlvmv1.VolumeRequest{ID: "more"}))
-	require.Len(t, s.Spec.Requests, mostRequests)
+	require.Len(t, s.Spec.Requests, maxRequests)
 	require.Equal(t, "b", s.Spec.Requests[0].ID)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// mostNodes is how many nodes are shown unless all are requested; they fit on a screen.
-const mostNodes = 12
+// maxNodes is how many nodes are shown unless all are requested; they fit on a screen.
+const maxNodes = 12
 
 func statusCommand(s *session) *cobra.Command {
 	var o output
@@ -40,7 +40,7 @@ func statusCommand(s *session) *cobra.Command {
 		},
 	}
 	outputFlag(cmd, &o)
-	cmd.Flags().BoolVar(&all, "all", false, fmt.Sprintf("show all nodes instead of the %d worst", mostNodes))
+	cmd.Flags().BoolVar(&all, "all", false, fmt.Sprintf("show all nodes instead of the %d worst", maxNodes))
 	return cmd
 }
 
@@ -64,7 +64,7 @@ func printStatus(to io.Writer, s overview.Status, all, wide bool, now time.Time)
 		share(s.Total.Free, s.Total.Size), s.Total.Promised, volume.Pluralize(s.Ailing, "needs", "need"))
 	shown := s.Nodes
 	if !all {
-		shown = shown[:min(len(shown), mostNodes)]
+		shown = shown[:min(len(shown), maxNodes)]
 	}
 	head := []string{"NODE", "SIZE", "IN-USE", "RECLAIMABLE", "FREE", "PROMISED", "SEEN"}
 	if wide {

@@ -122,11 +122,11 @@ func (o *undeleteOptions) checkNames() error {
 }
 
 func (o *undeleteOptions) undelete(ctx context.Context, c client.Client, out io.Writer) error {
-	there, err := lookFor(ctx, c, o.wanted)
+	there, err := readCandidates(ctx, c, o.wanted)
 	if err != nil {
 		return err
 	}
-	found, err := there.meant(overview.Find)
+	found, err := there.pick(overview.Find)
 	if err != nil {
 		// An earlier call may have restored the volume without creating the claim.
 		switch again, unfinished := o.unfinished(ctx, c); {

@@ -19,8 +19,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// lookEvery is the interval at which to check the node's progress.
-const lookEvery = 500 * time.Millisecond
+// pollInterval is the interval at which to check the node's progress.
+const pollInterval = 500 * time.Millisecond
 
 // await waits until the node has removed the annotation from the PersistentVolume, which it does once the
 // volume is ready, or reports why it cannot.
@@ -30,7 +30,7 @@ func (o *undeleteOptions) await(ctx context.Context, c client.Client, made *core
 		fmt.Fprintf(out, "PersistentVolume %s and claim %s/%s are created; the node restores the volume, and reports the result in an event on them\n", made.Name, ref.Namespace, ref.Name)
 		return nil
 	}
-	err := wait.PollUntilContextTimeout(ctx, lookEvery, o.wait, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, o.wait, true, func(ctx context.Context) (bool, error) {
 		now := &corev1.PersistentVolume{}
 		if err := c.Get(ctx, client.ObjectKeyFromObject(made), now); err != nil {
 			return false, fmt.Errorf("read PersistentVolume %s: %w", made.Name, err)

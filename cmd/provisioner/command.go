@@ -16,7 +16,7 @@ import (
 )
 
 type options struct {
-	daemon
+	commonOptions
 	lossGrace time.Duration
 	loader    string
 	shares    []string
@@ -87,12 +87,12 @@ func (o options) run(ctx context.Context) error {
 	cluster, sidecars := "", &sidecars{options: o}
 	return o.serve(ctx, service{
 		name: "flexlvm provisioner", registry: metrics.Registry,
-		await: func(ctx context.Context, c clients) (err error) {
+		ready: func(ctx context.Context, c clients) (err error) {
 			cluster, err = kube.AwaitClusterUID(ctx, c.work.CoreV1().RESTClient())
 			return err
 		},
-		leading: metrics.Leading,
-		always:  sidecars.serve,
+		leading:    metrics.Leading,
+		background: sidecars.serve,
 		work: func(ctx context.Context, c clients) error {
 			return provision.Work(ctx, provision.Config{
 				Client: c.work, Capacities: c.capacities, Loss: c.loss, ListNodes: c.nodes.NodeMetadata, Storage: c.storage, Cluster: cluster, Namespace: o.lease.Namespace, Metrics: metrics, Workers: o.workers,

@@ -27,8 +27,8 @@ import (
 // namespaceFile contains the namespace of the pod.
 const namespaceFile = kube.ServiceAccountDir + "/namespace"
 
-// daemon holds the flags that all control-plane programs share.
-type daemon struct {
+// commonOptions holds the flags that all control-plane programs share.
+type commonOptions struct {
 	kubeconfig string
 	http       serve.Options
 	workers    int
@@ -39,7 +39,7 @@ type daemon struct {
 	lease      controlplane.Lease
 }
 
-func (d *daemon) flags(cmd *cobra.Command) {
+func (d *commonOptions) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&d.kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; empty: the pod's service account")
 	d.http.Flags(f, ":8080")
@@ -58,17 +58,17 @@ func (d *daemon) flags(cmd *cobra.Command) {
 type service struct {
 	name     string // for the log
 	registry prometheus.Gatherer
-	// await, unless nil, returns once the API server has provided what has to be known first.
-	await   func(context.Context, clients) error
+	// ready, unless nil, returns once the API server has provided what has to be known first.
+	ready   func(context.Context, clients) error
 	leading func(bool) // records whether the lease is held
-	// always, unless nil, runs with and without the lease. If it fails, serve fails too.
-	always func(context.Context, clients) error
+	// background, unless nil, runs with and without the lease. If it fails, serve fails too.
+	background func(context.Context, clients) error
 	// work runs while the lease is held.
 	work func(context.Context, clients) error
 }
 
 // serve runs a service until ctx is done.
-func (d *daemon) serve(ctx context.Context, s service) error {
+func (d *commonOptions) serve(ctx context.Context, s service) error {
 	if err := d.check(); err != nil {
 		return err
 	}
@@ -99,8 +99,8 @@ func (d *daemon) serve(ctx context.Context, s service) error {
 	}()
 	logger.Info(s.name+" starts", "version", version.String, "address", at.Metrics, "health", at.Health, "lease", d.lease.Namespace, "identity", d.lease.Identity)
 
-	if s.await != nil {
-		if err := s.await(ctx, c); err != nil {
+	if s.ready != nil {
+		if err := s.ready(ctx, c); err != nil {
 			if ctx.Err() != nil {
 				return nil // stopped before the API server ever answered
 			}
@@ -119,11 +119,11 @@ func (d *daemon) serve(ctx context.Context, s service) error {
 func (s service) lead(ctx context.Context, c clients, lease controlplane.Lease, health *leaderelection.HealthzAdaptor) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	var failed, besides error
+	var failed, alwaysErr error
 	var done sync.WaitGroup
-	if s.always != nil {
+	if s.background != nil {
 		done.Go(func() {
-			besides = s.always(ctx, c)
+			alwaysErr = s.background(ctx, c)
 			stop()
 		})
 	}
@@ -137,11 +137,11 @@ func (s service) lead(ctx context.Context, c clients, lease controlplane.Lease, 
 		return err // without waiting, because another leader already works
 	}
 	done.Wait()
-	return errors.Join(err, failed, besides)
+	return errors.Join(err, failed, alwaysErr)
 }
 
 // check validates the flags and fills in the namespace and the identity of this process.
-func (d *daemon) check() error {
+func (d *commonOptions) check() error {
 	l := &d.lease
 	switch {
 	case d.workers < 1:
@@ -199,7 +199,7 @@ type clients struct {
 	modify kubernetes.Interface
 }
 
-func (d *daemon) clients() (c clients, err error) {
+func (d *commonOptions) clients() (c clients, err error) {
 	config, err := kube.Config(d.kubeconfig, kube.ServiceAccountDir)
 	if err != nil {
 		return c, err

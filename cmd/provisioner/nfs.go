@@ -12,7 +12,7 @@ import (
 )
 
 type nfsOptions struct {
-	daemon
+	commonOptions
 	exports  []string
 	patience time.Duration
 }
@@ -63,7 +63,7 @@ func (o nfsOptions) run(ctx context.Context) error {
 	metrics, cluster := nfs.NewMetrics(), ""
 	return o.serve(ctx, service{
 		name: "flexlvm provisioner of NFS", registry: metrics.Registry, leading: metrics.Leading,
-		await: func(ctx context.Context, c clients) (err error) {
+		ready: func(ctx context.Context, c clients) (err error) {
 			cluster, err = kube.AwaitClusterUID(ctx, c.work.CoreV1().RESTClient())
 			return err
 		},

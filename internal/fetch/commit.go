@@ -20,13 +20,13 @@ const (
 	batchAge   = time.Second
 )
 
-// unnamedBytes bounds the bytes of received files that do not have their name yet: one batch that is
+// unpublishedBytes bounds the bytes of received files that do not have their name yet: one batch that is
 // synced, and one that workers fill meanwhile.
-const unnamedBytes = 2 * batchBytes
+const unpublishedBytes = 2 * batchBytes
 
-// unnamedFiles bounds the received files that do not have their name yet: a batch that is synced, and
+// unpublishedFiles bounds the received files that do not have their name yet: a batch that is synced, and
 // twice as many that wait for it.
-const unnamedFiles = 3 * batchFiles
+const unpublishedFiles = 3 * batchFiles
 
 // finished is a file that was received and verified.
 type finished struct {
@@ -51,19 +51,19 @@ type committer struct {
 	// refuse is called for files that cannot get their name.
 	refuse func(store.Object, error)
 
-	unnamed *semaphore.Weighted // bytes
-	in      chan finished
-	done    chan struct{}
-	err     error
+	unpublished *semaphore.Weighted // bytes
+	in          chan finished
+	done        chan struct{}
+	err         error
 
-	written, named []finished
-	bytes          int64
+	written, published []finished
+	bytes              int64
 }
 
 // start starts the committer. It calls stop with the error that ends it early.
 func (c *committer) start(stop func(error)) {
-	c.unnamed = semaphore.NewWeighted(unnamedBytes)
-	c.in = make(chan finished, unnamedFiles-batchFiles)
+	c.unpublished = semaphore.NewWeighted(unpublishedBytes)
+	c.in = make(chan finished, unpublishedFiles-batchFiles)
 	c.done = make(chan struct{})
 	go func() {
 		defer close(c.done)
@@ -76,16 +76,16 @@ func (c *committer) start(stop func(error)) {
 	}()
 }
 
-// take receives a file from a worker, and blocks while too many bytes have no name yet. A file that
+// add receives a file from a worker, and blocks while too many bytes have no name yet. A file that
 // comes after the end of ctx stays where it is.
-func (c *committer) take(ctx context.Context, f finished) {
-	if c.unnamed.Acquire(ctx, f.weight()) == nil {
+func (c *committer) add(ctx context.Context, f finished) {
+	if c.unpublished.Acquire(ctx, f.weight()) == nil {
 		c.in <- f
 	}
 }
 
-// weight is the file's share of unnamedBytes, capped at all of it.
-func (f finished) weight() int64 { return min(f.entry.Bytes, unnamedBytes) }
+// weight is the file's share of unpublishedBytes, capped at all of it.
+func (f finished) weight() int64 { return min(f.entry.Bytes, unpublishedBytes) }
 
 func (c *committer) loop() error {
 	ticker := time.NewTicker(batchAge)
@@ -117,7 +117,7 @@ func (c *committer) finish() error {
 }
 
 func (c *committer) drain() error {
-	for len(c.written)+len(c.named) > 0 {
+	for len(c.written)+len(c.published) > 0 {
 		if err := c.flush(); err != nil {
 			return err
 		}
@@ -127,17 +127,17 @@ func (c *committer) drain() error {
 
 // flush syncs, and advances every file by one step.
 func (c *committer) flush() error {
-	if len(c.written)+len(c.named) == 0 {
+	if len(c.written)+len(c.published) == 0 {
 		return nil
 	}
 	if err := c.dest.Sync(); err != nil {
 		return err
 	}
-	if err := c.enter(c.named); err != nil {
+	if err := c.record(c.published); err != nil {
 		return err
 	}
-	c.named = c.named[:0]
-	if err := c.name(c.written); err != nil {
+	c.published = c.published[:0]
+	if err := c.publish(c.written); err != nil {
 		return err
 	}
 	c.written, c.bytes = c.written[:0], 0
@@ -147,16 +147,16 @@ func (c *committer) flush() error {
 // openDirs bounds how many directories are open while files get their names.
 const openDirs = 128
 
-// name gives files their names. Each directory is opened once for many files.
-func (c *committer) name(files []finished) error {
+// publish gives files their names. Each directory is opened once for many files.
+func (c *committer) publish(files []finished) error {
 	dirs := make(map[string]*os.File)
 	defer func() { closeAll(dirs) }()
 	for _, f := range files {
-		err := c.nameOne(f, dirs)
-		c.unnamed.Release(f.weight())
+		err := c.publishOne(f, dirs)
+		c.unpublished.Release(f.weight())
 		switch {
 		case err == nil:
-			c.named = append(c.named, f)
+			c.published = append(c.published, f)
 		case store.Classify(err) == store.Denied:
 			c.refuse(f.object, err)
 		default:
@@ -166,7 +166,7 @@ func (c *committer) name(files []finished) error {
 	return nil
 }
 
-func (c *committer) nameOne(f finished, dirs map[string]*os.File) (err error) {
+func (c *committer) publishOne(f finished, dirs map[string]*os.File) (err error) {
 	if f.temp == "" {
 		return nil
 	}
@@ -191,8 +191,8 @@ func closeAll(dirs map[string]*os.File) {
 	}
 }
 
-// enter appends files to the manifest.
-func (c *committer) enter(files []finished) error {
+// record appends files to the manifest.
+func (c *committer) record(files []finished) error {
 	if len(files) == 0 {
 		return nil
 	}
@@ -206,7 +206,7 @@ func (c *committer) enter(files []finished) error {
 		return err
 	}
 	for _, f := range files {
-		c.progress.kept(f.entry.Bytes)
+		c.progress.fileDone(f.entry.Bytes)
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func sts(t *testing.T, answers ...http.HandlerFunc) *s3store.Chain {
 	require.NoError(t, os.WriteFile(token, []byte("token"), 0o600))
 	t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", token)
 	t.Setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/reader")
-	client := &http.Client{Timeout: 5 * time.Second, Transport: s3store.PlainAnswers{RoundTripper: http.DefaultTransport}}
+	client := &http.Client{Timeout: 5 * time.Second, Transport: s3store.BufferedResponses{RoundTripper: http.DefaultTransport}}
 	return s3store.NewChain(&credentials.IAM{Client: client, Endpoint: server.URL})
 }
 
@@ -118,11 +118,11 @@ func TestCredentialsOfTheMachine(t *testing.T) {
 	noCredentials(t)
 	away := httptest.NewServer(http.NotFoundHandler())
 	away.Close()
-	machine := &credentials.IAM{Client: &http.Client{Transport: s3store.PlainAnswers{RoundTripper: http.DefaultTransport}}, Endpoint: away.URL}
+	machine := &credentials.IAM{Client: &http.Client{Transport: s3store.BufferedResponses{RoundTripper: http.DefaultTransport}}, Endpoint: away.URL}
 	c := s3store.NewChain(machine)
 	_, err := c.Retrieve()
 	require.ErrorIs(t, err, store.ErrNoCredentials)
-	c.Certain = machine // as after it has returned some
+	c.Required = machine // as after it has returned some
 	_, err = c.Retrieve()
 	require.Equal(t, store.Transient, store.Classify(err), "%v", err)
 }

@@ -11,8 +11,8 @@
 //   - Nothing outside the directory is read, created or changed, whatever the names of
 //     the objects.
 //
-// The path of an object: Store.List → place (is its key a safe path?) → decide (is it
-// here already?) → a worker receives it into a temporary file and verifies it → the
+// The path of an object: Store.List → place (is its key a safe path?) → makePlan (is
+// it here already?) → a worker receives it into a temporary file and verifies it → the
 // committer syncs the file system once for many files, renames them, syncs again, and
 // appends them to the manifest.
 package fetch

@@ -54,14 +54,14 @@ func (r *run) removeGone(gone []Entry) error {
 		changed, err := replaced(r.dest, e)
 		switch {
 		case err != nil:
-			r.note(Refusal{e.Path, "it is no longer selected, but could not be removed: " + err.Error()})
+			r.noteRefusal(Refusal{e.Path, "it is no longer selected, but could not be removed: " + err.Error()})
 			continue
 		case changed:
-			r.note(Refusal{e.Path, "it is no longer selected but was changed here, so it was not removed; remove it, or move it elsewhere"})
+			r.noteRefusal(Refusal{e.Path, "it is no longer selected but was changed here, so it was not removed; remove it, or move it elsewhere"})
 			continue
 		}
 		if err := r.dest.Remove(e.Path); err != nil {
-			r.note(Refusal{e.Path, "it is no longer selected, but could not be removed: " + err.Error()})
+			r.noteRefusal(Refusal{e.Path, "it is no longer selected, but could not be removed: " + err.Error()})
 			continue
 		}
 		if err := r.manifest.append(Entry{Path: e.Path, FetchedAt: time.Now().UTC(), Deleted: true}); err != nil {
@@ -101,14 +101,14 @@ func (r *run) finish(ctx context.Context) error {
 	if err := r.removeLayers(); err != nil {
 		return err
 	}
-	if err := r.dest.WriteWhole(destination.CompleteFile, append(data, '\n')); err != nil {
+	if err := r.dest.ReplaceFile(destination.CompleteFile, append(data, '\n')); err != nil {
 		return err
 	}
 	if err := r.dest.Root.Remove(destination.JournalFile); err != nil {
 		return fmt.Errorf("remove %s: %w", destination.JournalFile, err)
 	}
-	message := fmt.Sprintf("complete: %s, %s", countOf(r.progress.filesDone.Load()), Human(r.progress.durable.Load()))
-	r.progress.holds(done.Contents)
+	message := fmt.Sprintf("complete: %s, %s", formatFiles(r.progress.filesDone.Load()), FormatBytes(r.progress.durable.Load()))
+	r.progress.setContents(done.Contents)
 	r.progress.set(protocol.StateComplete, message+r.refusals())
 	return nil
 }

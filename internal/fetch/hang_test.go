@@ -25,7 +25,7 @@ type frozen struct {
 }
 
 func (f frozen) call(ctx context.Context, doing string) {
-	defer store.Calling(ctx, doing, f.object.Key)()
+	defer store.TrackCall(ctx, doing, f.object.Key)()
 	if doing == f.at {
 		<-f.until
 	}
@@ -90,9 +90,9 @@ func TestSourceHangs(t *testing.T) {
 					}
 					quiet := logrus.New()
 					quiet.SetOutput(io.Discard)
-					config := Config{Source: store.Source{Prefix: "/source/"}, Dest: dest, Store: f, Attempts: 3, Stall: test.stall, Log: quiet, IgnoreRoom: true}
+					config := Config{Source: store.Source{Prefix: "/source/"}, Dest: dest, Store: f, Attempts: 3, Stall: test.stall, Log: quiet, SkipSpaceCheck: true}
 					began, ended := time.Now(), make(chan struct{})
-					err := store.UnlessHung(limited, test.stall, func(ctx context.Context) error {
+					err := store.FailIfHung(limited, test.stall, func(ctx context.Context) error {
 						defer close(ended)
 						_, err := Run(ctx, config, NewProgress(ReadyAfter{}))
 						return err
@@ -119,10 +119,10 @@ func TestSlowDiskIsNoStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := storetest.RandomBytes(1, 10*store.KiB)
 		w := &worker{run: &run{progress: &Progress{}, bandwidth: &bandwidth{}}, buf: make([]byte, 4*store.KiB)}
-		ctx, dog, done := store.WatchStall(t.Context(), time.Second)
+		ctx, watchdog, done := store.WatchStall(t.Context(), time.Second)
 		defer done()
 		var written []byte
-		err := w.receive(ctx, dog, bytes.NewReader(data), store.Span{Length: int64(len(data))}, newReceiver(store.Check{}), func(portion []byte, _ int64) error {
+		err := w.receive(ctx, watchdog, bytes.NewReader(data), store.Span{Length: int64(len(data))}, newReceiver(store.Check{}), func(portion []byte, _ int64) error {
 			time.Sleep(time.Minute)
 			written = append(written, portion...)
 			return nil

@@ -30,8 +30,8 @@ func (n note) object() store.Object {
 	return store.Object{Path: n.Path, Size: n.Size, ETag: n.ETag, Version: n.Version, Modified: n.Modified}
 }
 
-// remains is what earlier runs have left of one object.
-type remains struct {
+// leftovers is what earlier runs have left of one object.
+type leftovers struct {
 	temp  string
 	notes []note
 }
@@ -44,8 +44,8 @@ type journal struct {
 
 // openJournal reads what earlier runs have left, by path: for each object, the notes about its latest
 // temporary file.
-func openJournal(d *destination.Dir) (*journal, map[string]*remains, error) {
-	left := make(map[string]*remains)
+func openJournal(d *destination.Dir) (*journal, map[string]*leftovers, error) {
+	left := make(map[string]*leftovers)
 	l, err := openLog(d, destination.JournalFile, func(line []byte) error {
 		var n note
 		if json.Unmarshal(line, &n) != nil || checkPath(n.Path) != nil || n.Offset < 0 || n.Length < 0 || n.End() > n.Size {
@@ -53,7 +53,7 @@ func openJournal(d *destination.Dir) (*journal, map[string]*remains, error) {
 		}
 		r := left[n.Path]
 		if r == nil || r.temp != n.Temp {
-			r = &remains{temp: n.Temp}
+			r = &leftovers{temp: n.Temp}
 			left[n.Path] = r
 		}
 		r.notes = append(r.notes, n)
@@ -63,7 +63,7 @@ func openJournal(d *destination.Dir) (*journal, map[string]*remains, error) {
 }
 
 // of returns r if it is about exactly this object, else nil.
-func (r *remains) of(o store.Object) *remains {
+func (r *leftovers) of(o store.Object) *leftovers {
 	if r == nil || len(r.notes) == 0 || !r.notes[0].object().Same(o) {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (r *remains) of(o store.Object) *remains {
 }
 
 // bytes returns how many bytes of the object are on disk if the notes are true.
-func (r *remains) bytes() (total int64) {
+func (r *leftovers) bytes() (total int64) {
 	for _, n := range r.notes {
 		total += n.Length
 	}

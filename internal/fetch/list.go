@@ -14,16 +14,16 @@ import (
 // list lists the source's objects and places them.
 func (r *run) list(ctx context.Context) (placement, error) {
 	r.progress.set(protocol.StateListing, "")
-	folds, err := r.dest.Folds()
+	caseInsensitive, err := r.dest.IsCaseInsensitive()
 	if err != nil {
 		return placement{}, err
 	}
 	var objects []store.Object
-	listed, nobodys := 0, 0
+	listed, unselected := 0, 0
 	err = r.eachListed(ctx, func(o store.Object, wanted bool) {
 		listed++
-		if wanted && r.selection.Nobodys(o.Path) {
-			nobodys++
+		if wanted && r.selection.Unselected(o.Path) {
+			unselected++
 		}
 		if wanted && r.selection.Wants(o.Path) {
 			objects = append(objects, o)
@@ -32,30 +32,30 @@ func (r *run) list(ctx context.Context) (placement, error) {
 	if err != nil {
 		return placement{}, err
 	}
-	if nobodys > 0 {
-		r.progress.Note(fmt.Sprintf("%d of %d objects in %s match none of the patterns %s, so they are not fetched", nobodys, listed, r.Source.URL, quoted(r.Paths, r.Elsewhere)))
+	if unselected > 0 {
+		r.progress.Note(fmt.Sprintf("%d of %d objects in %s match none of the patterns %s, so they are not fetched", unselected, listed, r.Source.URL, quoted(r.Paths, r.Elsewhere)))
 	}
-	if of, is := r.Store.(store.Revised); is {
+	if of, is := r.Store.(store.Revisioned); is {
 		r.revision = of.Revision()
-		r.progress.revised(r.revision)
+		r.progress.setRevision(r.revision)
 	}
-	if err := r.mayBeObject(objects); err != nil {
+	if err := r.checkOrObject(objects); err != nil {
 		return placement{}, err
 	}
-	p := place(objects, folds)
+	p := place(objects, caseInsensitive)
 	for _, refusal := range p.refused {
-		r.note(refusal)
+		r.noteRefusal(refusal)
 	}
 	if len(p.files) == 0 {
-		return placement{}, r.nothing(listed, len(objects), p.refused)
+		return placement{}, r.emptyListingError(listed, len(objects), p.refused)
 	}
 	return p, nil
 }
 
-// nothing returns the error of a listing without files. Its cause is more often a mistyped name or
+// emptyListingError returns the error of a listing without files. Its cause is more often a mistyped name or
 // somebody's mistake than an empty source, and with --sync it would remove everything. Folder markers
 // are not files: consoles leave them behind when everything else is deleted.
-func (r *run) nothing(listed, wanted int, refused []Refusal) error {
+func (r *run) emptyListingError(listed, wanted int, refused []Refusal) error {
 	var err error
 	switch {
 	case wanted == 0:

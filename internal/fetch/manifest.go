@@ -113,7 +113,7 @@ func openManifest(d *destination.Dir) (manifest, error) {
 	m := manifest{entries: make(map[string]Entry)}
 	var err error
 	m.log, err = openLog(d, destination.ManifestFile, func(line []byte) error {
-		enter(m.entries, line)
+		applyLine(m.entries, line)
 		return nil
 	})
 	return m, err
@@ -129,7 +129,7 @@ func (m manifest) append(entries ...Entry) error {
 		return err
 	}
 	for _, e := range entries {
-		take(m.entries, e)
+		applyEntry(m.entries, e)
 	}
 	return nil
 }
@@ -160,19 +160,19 @@ func manifestIn(dir string) (map[string]Entry, error) {
 	}
 	defer func() { _ = file.Close() }()
 	entries := make(map[string]Entry)
-	_, err = readLines(file, func(line []byte) error { enter(entries, line); return nil })
+	_, err = readLines(file, func(line []byte) error { applyLine(entries, line); return nil })
 	return entries, err
 }
 
-// enter applies a line of the manifest to entries.
-func enter(entries map[string]Entry, line []byte) {
+// applyLine applies a line of the manifest to entries.
+func applyLine(entries map[string]Entry, line []byte) {
 	var e Entry
 	if json.Unmarshal(line, &e) == nil && checkPath(e.Path) == nil {
-		take(entries, e)
+		applyEntry(entries, e)
 	}
 }
 
-func take(entries map[string]Entry, e Entry) {
+func applyEntry(entries map[string]Entry, e Entry) {
 	if e.Deleted {
 		delete(entries, e.Path)
 	} else {

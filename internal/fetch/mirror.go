@@ -26,21 +26,21 @@ type MirrorConfig struct {
 // mirror is one call of Mirror.
 type mirror struct {
 	*upload
-	every time.Duration
-	known map[string]string // ETags of files whose present state is at the target, by path
-	log   *os.File
-	lines int       // in log
-	own   string    // boot and target of the lines, see mirrored
-	fails int       // failed passes in a row
-	begun time.Time // of the current pass
+	every        time.Duration
+	known        map[string]string // ETags of files whose present state is at the target, by path
+	log          *os.File
+	lines        int       // in log
+	logHeader    string    // boot and target of the lines, see mirrored
+	failedPasses int       // failed passes in a row
+	begun        time.Time // of the current pass
 	// final is the last requested final upload, until a pass has compared all files.
 	final string
 }
 
-// settled is how long ago a file must have changed for the mirror to skip it until it changes again:
+// settleTime is how long ago a file must have changed for the mirror to skip it until it changes again:
 // the kernel's clock for files is coarse, and a program that has a file mapped changes its times only
 // with the first write after each sync.
-const settled = 2 * time.Second
+const settleTime = 2 * time.Second
 
 // Mirror uploads the files that change in a directory, and verifies them, until ctx ends. It never
 // gives up: failed uploads are in the status, and are retried. Nothing is removed at the target. Its
@@ -48,23 +48,23 @@ const settled = 2 * time.Second
 func Mirror(ctx context.Context, config MirrorConfig, progress *Progress) error {
 	progress.Identify(config.ID, strconv.FormatUint(rand.Uint64(), 36))
 	m := &mirror{upload: &upload{PutConfig: config.PutConfig, progress: progress}, every: config.Every, known: map[string]string{}}
-	m.verified = m.remember
+	m.onVerified = m.recordUploaded
 	if err := m.connect(ctx); err != nil {
 		err = failed(err)
 		progress.Fail(err.Error(), false)
 		return err
 	}
-	if err := m.recall(bootID()); err != nil {
+	if err := m.readLog(bootID()); err != nil {
 		m.Log.WithError(err).Warn("Cannot read which files were uploaded earlier; they are compared again")
 	}
-	defer m.forget()
+	defer m.closeLog()
 	progress.ready.Store(true)
 	for {
 		begun := time.Now()
 		m.pass(ctx)
 		pause := max(m.every, 5*time.Since(begun))
-		if m.fails > 0 {
-			pause = max(m.every, store.Pause(m.fails, rand.Float64()))
+		if m.failedPasses > 0 {
+			pause = max(m.every, store.BackoffDelay(m.failedPasses, rand.Float64()))
 		}
 		if err := store.Wait(ctx, pause); err != nil {
 			err = &store.Error{Retryable: true, Err: fmt.Errorf("mirror %s: %w", m.Dir, err)}
@@ -87,7 +87,7 @@ func (m *mirror) pass(ctx context.Context) {
 		files, total, err = m.list(ctx)
 	}
 	if err != nil {
-		m.fails++
+		m.failedPasses++
 		m.progress.set(protocol.StateMirroring, "cannot list the directory; it is retried: "+err.Error())
 		return
 	}
@@ -103,15 +103,15 @@ func (m *mirror) pass(ctx context.Context) {
 	}
 	m.progress.filesTotal.Store(int64(len(files)))
 	m.progress.bytesTotal.Store(total)
-	m.progress.synced(int64(len(files)-len(changed)), total-left)
-	if m.fails == 0 {
+	m.progress.setUploaded(int64(len(files)-len(changed)), total-left)
+	if m.failedPasses == 0 {
 		m.progress.set(protocol.StateMirroring, "")
 	}
-	m.tell(ctx, len(changed), m.sendAll(ctx, changed))
+	m.report(ctx, len(changed), m.sendAll(ctx, changed))
 }
 
-// tell reports how a pass ended.
-func (m *mirror) tell(ctx context.Context, changed int, err error) {
+// report reports how a pass ended.
+func (m *mirror) report(ctx context.Context, changed int, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -121,14 +121,14 @@ func (m *mirror) tell(ctx context.Context, changed int, err error) {
 	message := ""
 	switch {
 	case err != nil:
-		m.fails++
+		m.failedPasses++
 		message = fmt.Sprintf("%d of %d changed files could not be uploaded and are retried; the first: %s", max(1, len(m.failures)), changed, err)
 	case len(m.refused) > 0:
-		m.fails = 0
-		message = fmt.Sprintf("%s cannot be uploaded, the first: %s", countOf(len(m.refused)), m.refused[0])
+		m.failedPasses = 0
+		message = fmt.Sprintf("%s cannot be uploaded, the first: %s", formatFiles(len(m.refused)), m.refused[0])
 	default:
-		m.fails = 0
-		m.progress.passed(m.final)
+		m.failedPasses = 0
+		m.progress.passDone(m.final)
 		m.final = ""
 	}
 	m.progress.set(protocol.StateMirroring, message)

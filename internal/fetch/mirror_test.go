@@ -206,11 +206,11 @@ func TestMirrorRemembersWhatHasSettled(t *testing.T) {
 	info, err := os.Stat(filepath.Join(dir, "a"))
 	require.NoError(t, err)
 	require.Equal(t, info.Sys().(*syscall.Stat_t).Ctim.Nano(), changed.UnixNano())
-	m.begun = changed.Add(settled - 1)
-	m.remember(files[0])
+	m.begun = changed.Add(settleTime - 1)
+	m.recordUploaded(files[0])
 	require.Empty(t, m.known)
-	m.begun = changed.Add(settled)
-	m.remember(files[0])
+	m.begun = changed.Add(settleTime)
+	m.recordUploaded(files[0])
 	require.Equal(t, map[string]string{"a": files[0].ETag}, m.known)
 }
 
@@ -243,8 +243,8 @@ func TestMirrorComparesAllAfterABoot(t *testing.T) {
 
 	recalled := func(boot string) map[string]string {
 		m := &mirror{upload: &upload{PutConfig: PutConfig{Dir: dir, Target: store.Source{Bucket: "bucket"}, S3: s3store.Config{Endpoint: b.fake.URL}}, prefix: "p/"}, known: map[string]string{}}
-		err := m.recall(boot)
-		m.forget()
+		err := m.readLog(boot)
+		m.closeLog()
 		require.Equal(t, boot == "", err != nil)
 		return m.known
 	}
@@ -270,14 +270,14 @@ func TestMirrorForgetsWhatIsGone(t *testing.T) {
 	for _, c := range []struct {
 		more int
 		long bool
-	}{{fewLines - 1, true}, {fewLines, false}} {
+	}{{minRewriteLines - 1, true}, {minRewriteLines, false}} {
 		long := bytes.Clone(short)
 		for i := range c.more {
 			long = fmt.Appendf(long, `{"path":"gone/%d","etag":"e"}`+"\n", i)
 		}
 		require.NoError(t, os.WriteFile(name, long, 0o600))
 		m.known, m.lines = map[string]string{}, 0
-		require.NoError(t, m.recall("this"))
+		require.NoError(t, m.readLog("this"))
 		m.pass(t.Context())
 		require.EqualValues(t, 1, m.progress.Status(time.Now()).FilesDone)
 		require.Empty(t, b.at("p/a"), "it is known to be there")
@@ -289,14 +289,14 @@ func TestMirrorForgetsWhatIsGone(t *testing.T) {
 			require.Equal(t, string(short), string(text))
 			m.write(mirrored{Path: "b", ETag: "e"})
 		}
-		m.forget()
+		m.closeLog()
 		require.NoFileExists(t, name+".new")
 	}
 	m.known = map[string]string{}
-	require.NoError(t, m.recall("this"))
-	m.forget()
+	require.NoError(t, m.readLog("this"))
+	m.closeLog()
 	require.Len(t, m.known, 2, "it goes on in the new file")
-	for i := range fewLines {
+	for i := range minRewriteLines {
 		m.known[fmt.Sprintf("gone/%d", i)] = "e"
 	}
 	m.shorten([]store.Object{{Path: "b", ETag: "e"}})
@@ -321,7 +321,7 @@ func TestMirrorComparesAllAtTheEnd(t *testing.T) {
 	defer end()
 	ask := func(final string) {
 		r := httptest.NewRequest(http.MethodGet, protocol.ProgressPath+"?"+url.Values{protocol.FinalQuery: {final}}.Encode(), nil)
-		Handler(p).ServeHTTP(httptest.NewRecorder(), r)
+		ProgressHandler(p).ServeHTTP(httptest.NewRecorder(), r)
 	}
 	run := synced(t, p).Run
 	for _, final := range []string{"x", "another/7", run, run + "/", run + "/x", run + "/007", run + "/" + strings.Repeat("7", 1000), "/7"} {
@@ -360,7 +360,7 @@ func TestMirrorComparesAllAfterFailures(t *testing.T) {
 	config := PutConfig{Dir: t.TempDir(), Target: target, Back: true, S3: s3store.Config{Endpoint: b.fake.URL, Attempts: 1, Stall: patient}, Memory: 64 * store.MiB, Log: quiet}
 	require.NoError(t, os.WriteFile(filepath.Join(config.Dir, "a"), []byte("one"), 0o600))
 	m := &mirror{upload: &upload{PutConfig: config, progress: NewProgress(ReadyAfter{})}, known: map[string]string{}}
-	m.verified = m.remember
+	m.onVerified = m.recordUploaded
 	require.NoError(t, m.connect(t.Context()))
 	m.progress.Identify("claim", "r1")
 	m.progress.AskFinal("r1/0")

@@ -8,11 +8,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// mayBeObject returns an error if the object with the prefix's own name would replace files fetched
+// checkOrObject returns an error if the object with the prefix's own name would replace files fetched
 // from below the prefix. The prefix may have been emptied by mistake, as with an empty listing, and
 // such an object is often only a folder marker. A later version that was just begun has no files yet,
 // so those of the base count, too.
-func (r *run) mayBeObject(objects []store.Object) error {
+func (r *run) checkOrObject(objects []store.Object) error {
 	if !r.Source.OrObject || len(objects) != 1 || objects[0].Key != r.Source.Object() {
 		return nil
 	}

@@ -25,8 +25,8 @@ func (r *run) fail(o store.Object, err error) {
 	default:
 		r.failedOne(o, err)
 		r.mu.Lock()
-		r.inARow++
-		tooMany := r.inARow >= maxFailures
+		r.consecutiveFailures++
+		tooMany := r.consecutiveFailures >= maxFailures
 		r.mu.Unlock()
 		if tooMany {
 			r.stop(fmt.Errorf("%d objects failed in a row, the last: %w", maxFailures, err))
@@ -52,17 +52,17 @@ func (r *run) failedOne(o store.Object, err error) {
 // received passes a file to the committer.
 func (r *run) received(ctx context.Context, f finished) {
 	r.mu.Lock()
-	r.inARow = 0
+	r.consecutiveFailures = 0
 	r.mu.Unlock()
-	r.progress.verified(f.entry.Check)
-	r.commit.take(ctx, f)
+	r.progress.countVerified(f.entry.Check)
+	r.commit.add(ctx, f)
 }
 
 // refuse records that an object will not become a file.
 func (r *run) refuse(o store.Object, err error) {
 	r.progress.filesTotal.Add(-1)
 	r.progress.bytesTotal.Add(-o.Size)
-	r.note(Refusal{o.Key, err.Error()})
+	r.noteRefusal(Refusal{o.Key, err.Error()})
 }
 
 // refuseArrived refuses an object that was received already.
@@ -71,7 +71,7 @@ func (r *run) refuseArrived(o store.Object, err error) {
 	r.refuse(o, err)
 }
 
-func (r *run) note(refusal Refusal) {
+func (r *run) noteRefusal(refusal Refusal) {
 	r.mu.Lock()
 	r.refused = append(r.refused, refusal)
 	r.mu.Unlock()
@@ -89,7 +89,7 @@ func (r *run) failure() error {
 		errors.As(failed(err), &one)
 		out.Retryable = out.Retryable && one.Retryable
 	}
-	out.Err = fmt.Errorf("%d of %s could not be fetched, the first: %w", len(r.failures), countOf(r.progress.filesTotal.Load()), r.failures[0])
+	out.Err = fmt.Errorf("%d of %s could not be fetched, the first: %w", len(r.failures), formatFiles(r.progress.filesTotal.Load()), r.failures[0])
 	return out
 }
 
@@ -99,8 +99,8 @@ func failed(err error) error {
 	if err == nil || errors.As(err, &already) {
 		return err
 	}
-	var told *noRoomError
-	if (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)) && !errors.As(err, &told) {
+	var noSpace *noSpaceError
+	if (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)) && !errors.As(err, &noSpace) {
 		err = fmt.Errorf("the destination has no room left; make the volume larger or select less: %w", err)
 	}
 	retry := store.Classify(err) == store.Transient && !errors.Is(err, store.ErrChecksum) || store.Classify(err) == store.Changed

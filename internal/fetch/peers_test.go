@@ -83,7 +83,7 @@ func background(t *testing.T, serve func(context.Context) error) context.CancelF
 func (r *rack) honest(dir string) string {
 	l := listen(r.t)
 	background(r.t, func(ctx context.Context) error {
-		return Share(ctx, ShareConfig{Dir: dir, Listener: l, Identity: r.identity, Stall: patient, Log: quiet()}, NewProgress(ReadyAfter{}))
+		return ServePeers(ctx, ServePeersConfig{Dir: dir, Listener: l, Identity: r.identity, Stall: patient, Log: quiet()}, NewProgress(ReadyAfter{}))
 	})
 	return l.Addr().String()
 }
@@ -243,7 +243,7 @@ func TestPeersThatStallOrDie(t *testing.T) {
 	for name, fault := range map[string]func(s *peer.Server, stop func()){
 		"stalls": func(s *peer.Server, _ func()) {
 			var sent atomic.Int64
-			s.Take = func(ctx context.Context, n int64) error {
+			s.Throttle = func(ctx context.Context, n int64) error {
 				if sent.Add(n) > 2<<20 {
 					<-ctx.Done()
 				}
@@ -252,7 +252,7 @@ func TestPeersThatStallOrDie(t *testing.T) {
 		},
 		"dies": func(s *peer.Server, stop func()) {
 			var sent atomic.Int64
-			s.Take = func(_ context.Context, n int64) error {
+			s.Throttle = func(_ context.Context, n int64) error {
 				if sent.Add(n) > 2<<20 {
 					stop()
 				}
@@ -310,7 +310,7 @@ func TestIndexIsOfWhatWasFetched(t *testing.T) {
 	_, progress, err := b.run("s3://bucket/set/")
 	require.NoError(t, err)
 	require.Empty(t, progress.Status(time.Now()).Index, "nobody asked for it")
-	require.ErrorContains(t, Share(t.Context(), ShareConfig{Dir: b.dest}, NewProgress(ReadyAfter{})), "--index")
+	require.ErrorContains(t, ServePeers(t.Context(), ServePeersConfig{Dir: b.dest}, NewProgress(ReadyAfter{})), "--index")
 
 	name := filepath.Join(b.dest, "a")
 	info, err := os.Stat(name)

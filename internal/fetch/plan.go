@@ -31,9 +31,9 @@ type plan struct {
 	shared int64
 }
 
-// decide compares the wanted objects with the manifest. trusts reports whether a check is enough, and
+// makePlan compares the wanted objects with the manifest. trusts reports whether a check is enough, and
 // present whether the file of an entry is unchanged.
-func decide(files []store.Object, entries map[string]Entry, trusts func(check string) bool, present func(Entry) (bool, error)) (plan, error) {
+func makePlan(files []store.Object, entries map[string]Entry, trusts func(check string) bool, present func(Entry) (bool, error)) (plan, error) {
 	var p plan
 	wanted := make(map[string]bool, len(files))
 	for _, o := range files {
@@ -67,9 +67,9 @@ func decide(files []store.Object, entries map[string]Entry, trusts func(check st
 	return p, nil
 }
 
-// arrange sorts objects by name, by size (small ones first, so that many files are there soon), or in
+// sortObjects sorts objects by name, by size (small ones first, so that many files are there soon), or in
 // the order of list, followed by the objects that are not in list, by name.
-func arrange(objects []store.Object, order string, list []string) error {
+func sortObjects(objects []store.Object, order string, list []string) error {
 	rank := make(map[string]int, len(list))
 	switch order {
 	case OrderName, OrderSize, "":

@@ -34,14 +34,14 @@ func TestDecide(t *testing.T) {
 		"gone":    {Path: "gone", ETag: "1", Bytes: 10},
 	}
 	here := func(e Entry) (bool, error) { return e.Path != "lost", nil }
-	p, err := decide([]store.Object{o("same", "1", 10), o("changed", "2", 10), o("lost", "1", 10), o("new", "1", 5)}, entries, Config{}.trusts, here)
+	p, err := makePlan([]store.Object{o("same", "1", 10), o("changed", "2", 10), o("lost", "1", 10), o("new", "1", 5)}, entries, Config{}.trusts, here)
 	require.NoError(t, err)
 	require.Equal(t, []store.Object{o("changed", "2", 10), o("lost", "1", 10), o("new", "1", 5)}, p.fetch)
 	require.Equal(t, []Entry{entries["same"]}, p.keep)
 	require.Equal(t, []Entry{entries["gone"]}, p.gone)
 	require.Equal(t, need{bytes: 10, inodes: 1}, p.replaced)
 
-	_, err = decide([]store.Object{o("same", "1", 10)}, entries, Config{}.trusts, func(Entry) (bool, error) { return false, errors.New("no look") })
+	_, err = makePlan([]store.Object{o("same", "1", 10)}, entries, Config{}.trusts, func(Entry) (bool, error) { return false, errors.New("no look") })
 	require.EqualError(t, err, "no look")
 }
 
@@ -59,7 +59,7 @@ func TestSame(t *testing.T) {
 func TestArrange(t *testing.T) {
 	names := func(order string, list ...string) (out []string) {
 		objects := []store.Object{{Path: "b", Size: 1}, {Path: "c", Size: 3}, {Path: "a", Size: 3}, {Path: "d", Size: 2}}
-		require.NoError(t, arrange(objects, order, list))
+		require.NoError(t, sortObjects(objects, order, list))
 		for _, o := range objects {
 			out = append(out, o.Path)
 		}
@@ -68,7 +68,7 @@ func TestArrange(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "c", "d"}, names(OrderName))
 	require.Equal(t, []string{"b", "d", "a", "c"}, names(OrderSize))
 	require.Equal(t, []string{"d", "b", "a", "c"}, names(OrderList, "d", "x", "b", "d"))
-	require.Error(t, arrange(nil, "age", nil))
+	require.Error(t, sortObjects(nil, "age", nil))
 }
 
 func TestSpans(t *testing.T) {
@@ -102,33 +102,33 @@ func TestNeeded(t *testing.T) {
 		replaced: need{bytes: 100},
 	}
 	none := func(store.Object) int64 { return 0 }
-	require.Equal(t, need{bytes: 4096 + 8192 + 8192 + 100 - 100, inodes: 4}, p.needed(4096, none, false))
-	require.Equal(t, need{bytes: 4096 + 8192 + 8192 - 4096, inodes: 4}, p.needed(4096, none, true))
+	require.Equal(t, need{bytes: 4096 + 8192 + 8192 + 100 - 100, inodes: 4}, p.spaceNeeded(4096, none, false))
+	require.Equal(t, need{bytes: 4096 + 8192 + 8192 - 4096, inodes: 4}, p.spaceNeeded(4096, none, true))
 	half := func(o store.Object) int64 { return o.Size / 2 }
-	require.EqualValues(t, 4096+4096+4096, p.needed(4096, half, false).bytes)
+	require.EqualValues(t, 4096+4096+4096, p.spaceNeeded(4096, half, false).bytes)
 
 	p.replaced.inodes = 2
-	require.EqualValues(t, 4, p.needed(4096, none, false).inodes, "both stand beside the old ones for a time")
+	require.EqualValues(t, 4, p.spaceNeeded(4096, none, false).inodes, "both stand beside the old ones for a time")
 	many := plan{fetch: make([]store.Object, 100_000), replaced: need{inodes: 100_000}}
-	require.EqualValues(t, unnamedFiles, many.needed(4096, none, false).inodes, "but not all at once")
+	require.EqualValues(t, unpublishedFiles, many.spaceNeeded(4096, none, false).inodes, "but not all at once")
 
-	require.NoError(t, checkRoom(need{10, 10}, need{10, 10}))
-	require.NoError(t, checkRoom(need{10, 10}, need{10, -1}))
-	err := checkRoom(need{2 << 30, 1}, need{1 << 30, 10})
+	require.NoError(t, checkSpace(need{10, 10}, need{10, 10}))
+	require.NoError(t, checkSpace(need{10, 10}, need{10, -1}))
+	err := checkSpace(need{2 << 30, 1}, need{1 << 30, 10})
 	require.EqualError(t, err, "no room: 2.0 GiB more are needed, and the destination has 1.0 GiB free (2147483648 and 1073741824 bytes); enlarge it or select less")
 	require.Equal(t, store.Fatal, store.Classify(err))
-	require.ErrorContains(t, checkRoom(need{1, 11}, need{10, 10}), "inodes for 10")
+	require.ErrorContains(t, checkSpace(need{1, 11}, need{10, 10}), "inodes for 10")
 }
 
 func TestOwnNeed(t *testing.T) {
 	none := func(store.Object) int64 { return 0 }
-	require.Equal(t, need{inodes: 9}, plan{}.own(8, none))
+	require.Equal(t, need{inodes: 9}, plan{}.ownSpace(8, none))
 	small := store.Object{Path: "0123456789", ETag: "01234", Version: "01234", Size: store.MiB}
-	require.Equal(t, need{bytes: 2 * (lineBytes + 20), inodes: 2}, plan{fetch: []store.Object{small}}.own(1, none))
+	require.Equal(t, need{bytes: 2 * (lineBytes + 20), inodes: 2}, plan{fetch: []store.Object{small}}.ownSpace(1, none))
 	large := store.Object{Path: "0123456789", Size: store.GiB}
-	require.EqualValues(t, (2+1024)*(lineBytes+10), plan{fetch: []store.Object{large}}.own(1, none).bytes)
+	require.EqualValues(t, (2+1024)*(lineBytes+10), plan{fetch: []store.Object{large}}.ownSpace(1, none).bytes)
 	half := func(o store.Object) int64 { return o.Size / 2 }
-	require.EqualValues(t, (2+512)*(lineBytes+10), plan{fetch: []store.Object{large}}.own(1, half).bytes)
+	require.EqualValues(t, (2+512)*(lineBytes+10), plan{fetch: []store.Object{large}}.ownSpace(1, half).bytes)
 }
 
 // Without its path, ETag and version, no line is longer than lineBytes.
@@ -200,50 +200,50 @@ func TestClassify(t *testing.T) {
 func TestPauseGrowsWithinBounds(t *testing.T) {
 	last := time.Duration(0)
 	for n := 1; n < 80; n++ {
-		low, high := store.Pause(n, 0), store.Pause(n, 1)
+		low, high := store.BackoffDelay(n, 0), store.BackoffDelay(n, 1)
 		require.Positive(t, low)
-		require.LessOrEqual(t, high, store.MostPause)
+		require.LessOrEqual(t, high, store.MaxBackoff)
 		require.GreaterOrEqual(t, high, last)
 		require.Equal(t, high/2, low)
 		last = high
 	}
-	require.Equal(t, store.MostPause, last)
+	require.Equal(t, store.MaxBackoff, last)
 }
 
 func TestGateNarrowsOnceForManyAndWidensAgain(t *testing.T) {
 	g := newGate(8)
 	now := time.Now()
 	for range 8 {
-		g.enter()
+		g.acquire()
 	}
 	for range 8 {
-		g.leave(true, now)
+		g.release(true, now)
 	}
 	require.Equal(t, 4, g.limit)
-	g.enter()
-	g.leave(true, now.Add(2*time.Second))
+	g.acquire()
+	g.release(true, now.Add(2*time.Second))
 	require.Equal(t, 2, g.limit)
 	for range 200 {
-		g.enter()
-		g.leave(false, now)
+		g.acquire()
+		g.release(false, now)
 	}
 	require.Equal(t, 8, g.limit)
 }
 
 func TestWidthAndBuffers(t *testing.T) {
 	many := func(n int, size int64) []store.Object { return slices.Repeat([]store.Object{{Size: size}}, n) }
-	require.Equal(t, 5, width(5, many(1, 1)))
-	require.Equal(t, 1, width(0, nil))
-	require.Equal(t, 8, width(0, many(2, store.GiB)))
-	require.Equal(t, 32, width(0, many(1000, store.MiB)))
-	require.Equal(t, 64, width(0, many(1000, 16*store.KiB)))
-	require.Equal(t, 32, width(0, append(many(1000, 16*store.KiB), many(1, wholeLimit+1)...)))
+	require.Equal(t, 5, chooseParallel(5, many(1, 1)))
+	require.Equal(t, 1, chooseParallel(0, nil))
+	require.Equal(t, 8, chooseParallel(0, many(2, store.GiB)))
+	require.Equal(t, 32, chooseParallel(0, many(1000, store.MiB)))
+	require.Equal(t, 64, chooseParallel(0, many(1000, 16*store.KiB)))
+	require.Equal(t, 32, chooseParallel(0, append(many(1000, 16*store.KiB), many(1, wholeLimit+1)...)))
 	for _, memory := range []int64{0, 1, 64 * store.KiB, store.MiB, 10 * store.MiB, 128 * store.MiB, store.GiB} {
 		for _, workers := range []int{1, 3, 32, 1024} {
 			count, size := buffers(memory, workers)
 			require.Positive(t, count)
 			require.Zero(t, size%4096)
-			if memory >= leastBuffer {
+			if memory >= minBuffer {
 				require.LessOrEqual(t, int64(count)*size, memory)
 			}
 		}
@@ -258,15 +258,15 @@ func TestPool(t *testing.T) {
 			workers, size := buffers(memory, parallel)
 			p := newPool(memory, workers, size)
 			if memory > 0 {
-				require.LessOrEqual(t, int64(workers+p.most)*size, max(memory, leastBuffer))
+				require.LessOrEqual(t, int64(workers+p.maxFull)*size, max(memory, minBuffer))
 			}
-			require.Equal(t, p.most > 0, p.step >= pieceSize)
+			require.Equal(t, p.maxFull > 0, p.step >= pieceSize)
 			require.LessOrEqual(t, int64(workers)*p.step, p.window())
 		}
 	}
 	p := newPool(128*store.MiB, 8, store.MiB)
 	require.Equal(t, 8*store.MiB, p.step)
-	require.Equal(t, 72, p.most)
+	require.Equal(t, 72, p.maxFull)
 	require.Equal(t, 8*store.MiB, p.stepOf(100*store.GiB, store.GiB))
 	require.Equal(t, 64*store.MiB, p.stepOf(store.GiB*1024, store.GiB))
 	require.Equal(t, store.GiB, newPool(store.MiB, 1, store.MiB).stepOf(1, store.GiB))
@@ -290,9 +290,9 @@ func TestStatus(t *testing.T) {
 	s := p.Status(now.Add(2 * time.Second))
 	require.EqualValues(t, 200, s.BytesPerSecond)
 	require.EqualValues(t, 3, s.ETASeconds)
-	p.kept(1)
+	p.fileDone(1)
 	require.False(t, p.Ready())
-	p.kept(1)
+	p.fileDone(1)
 	require.True(t, p.Ready())
 
 	p.Fail(string(make([]byte, 9000)), true)
@@ -306,6 +306,6 @@ func TestStatus(t *testing.T) {
 func TestBandwidthIsSharedByFew(t *testing.T) {
 	for perSecond, want := range map[int64]int{0: 32, 1: 1, 512 * store.KiB: 2, store.MiB: 4, 8 * store.MiB: 32, store.GiB: 32} {
 		b := &bandwidth{perSecond: perSecond}
-		require.Equal(t, want, b.share(32), perSecond)
+		require.Equal(t, want, b.limitRequests(32), perSecond)
 	}
 }

@@ -15,7 +15,7 @@ func Prepare(name string, progress *Progress) error {
 		defer d.Close()
 		// An earlier fetch's file stays: it describes the content.
 		if _, statErr := d.Root.Lstat(destination.CompleteFile); statErr != nil {
-			err = d.WriteWhole(destination.CompleteFile, []byte("{}\n"))
+			err = d.ReplaceFile(destination.CompleteFile, []byte("{}\n"))
 		}
 	}
 	if err != nil {

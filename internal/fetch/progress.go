@@ -48,9 +48,9 @@ type Progress struct {
 	index     string
 	contents  string
 	passes    atomic.Int64
-	// asked is the last requested final upload that no pass has picked up yet, and final the last one
+	// requestedFinal is the last requested final upload that no pass has picked up yet, and final the last one
 	// that is done.
-	asked, final string
+	requestedFinal, final string
 	// inner is the progress of a run that this one waits for.
 	inner *Progress
 }
@@ -96,21 +96,21 @@ func (p *Progress) AskFinal(final string) {
 	if err != nil || run == "" || run != p.run || strconv.FormatInt(passes, 10) != text {
 		return
 	}
-	p.asked = final
+	p.requestedFinal = final
 }
 
 // takeFinal returns and clears the requested final upload: each request is for one pass.
 func (p *Progress) takeFinal() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	final := p.asked
-	p.asked = ""
+	final := p.requestedFinal
+	p.requestedFinal = ""
 	return final
 }
 
-// passed counts a pass of a mirror; final is the final upload requested when the pass began, and empty
+// passDone counts a pass of a mirror; final is the final upload requested when the pass began, and empty
 // if it did not compare all files.
-func (p *Progress) passed(final string) {
+func (p *Progress) passDone(final string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if final != "" {
@@ -128,16 +128,16 @@ func (p *Progress) Note(note string) {
 	}
 }
 
-// noteLast adds a note that begins with a count, replacing the note with the previous count.
-func (p *Progress) noteLast(text string, count int64) {
+// replaceNote adds a note that begins with a count, replacing the note with the previous count.
+func (p *Progress) replaceNote(text string, count int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.notes = slices.DeleteFunc(p.notes, func(n string) bool { return strings.HasSuffix(n, " "+text) })
 	p.notes = append(p.notes, strconv.FormatInt(count, 10)+" "+text)
 }
 
-// verified counts a file of this run by the check that it has passed.
-func (p *Progress) verified(kind string) {
+// countVerified counts a file of this run by the check that it has passed.
+func (p *Progress) countVerified(kind string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.checks == nil {
@@ -146,15 +146,15 @@ func (p *Progress) verified(kind string) {
 	p.checks[kind]++
 }
 
-// anyVerified reports whether a file of this run has passed a check of that kind.
-func (p *Progress) anyVerified(kind string) bool {
+// hasVerified reports whether a file of this run has passed a check of that kind.
+func (p *Progress) hasVerified(kind string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.checks[kind] > 0
 }
 
-// forgetVerified resets the counts for another run.
-func (p *Progress) forgetVerified() {
+// resetVerified resets the counts for another run.
+func (p *Progress) resetVerified() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.checks = nil
@@ -169,36 +169,36 @@ func (p *Progress) checksLocked() string {
 	return strings.Join(words, ", ")
 }
 
-// revised sets the revision of the fetched objects.
-func (p *Progress) revised(revision string) {
+// setRevision sets the revision of the fetched objects.
+func (p *Progress) setRevision(revision string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.revision = revision
 }
 
-// indexed sets the digest of a complete directory's index.
-func (p *Progress) indexed(digest string) {
+// setIndex sets the digest of a complete directory's index.
+func (p *Progress) setIndex(digest string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.index = digest
 }
 
-// holds sets the digest of the complete contents.
-func (p *Progress) holds(contents string) {
+// setContents sets the digest of the complete contents.
+func (p *Progress) setContents(contents string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.contents = contents
 }
 
-// synced sets how many of a directory's files, and how many bytes, are uploaded in their present state.
-func (p *Progress) synced(files, bytes int64) {
+// setUploaded sets how many of a directory's files, and how many bytes, are uploaded in their present state.
+func (p *Progress) setUploaded(files, bytes int64) {
 	p.filesDone.Store(files)
 	p.durable.Store(bytes)
 	p.arrived.Store(bytes)
 }
 
-// kept counts a file that is on disk and in the manifest.
-func (p *Progress) kept(bytes int64) {
+// fileDone counts a file that is on disk and in the manifest.
+func (p *Progress) fileDone(bytes int64) {
 	files, total := p.filesDone.Add(1), p.durable.Add(bytes)
 	if p.after.Files > 0 && files >= p.after.Files || p.after.Bytes > 0 && total >= p.after.Bytes {
 		p.ready.Store(true)
@@ -212,10 +212,10 @@ func (p *Progress) delegate(inner *Progress) {
 	p.inner = inner
 }
 
-// hold keeps Ready false until release.
-func (p *Progress) hold() { p.held.Store(true) }
+// holdReady keeps Ready false until release.
+func (p *Progress) holdReady() { p.held.Store(true) }
 
-func (p *Progress) release() { p.held.Store(false) }
+func (p *Progress) releaseReady() { p.held.Store(false) }
 
 // Ready reports whether the destination is usable.
 func (p *Progress) Ready() bool { return p.ready.Load() && !p.held.Load() }

@@ -46,11 +46,11 @@ type upload struct {
 	remote   *s3store.Bucket
 	prefix   string
 	progress *Progress
-	// came is the manifest of the fetched files, with Back; nil without a manifest.
-	came map[string]Entry
-	// verified is called with each file that the target is known to have; may be nil.
-	verified func(store.Object)
-	to       string // names the target in sentFile
+	// fetched is the manifest of the fetched files, with Back; nil without a manifest.
+	fetched map[string]Entry
+	// onVerified is called with each file that the target is known to have; may be nil.
+	onVerified func(store.Object)
+	targetID   string // names the target in sentFile
 
 	mu       sync.Mutex
 	refused  []Refusal
@@ -58,9 +58,9 @@ type upload struct {
 	sent     map[string]sent       // notes about sent files, by path
 	compared map[string]comparison // by path
 
-	noting      sync.Mutex // to be locked before mu
-	sentLines   int        // in sentFile
-	sentIsThere bool       // sentFile's name is durable
+	sentMu          sync.Mutex // to be locked before mu
+	sentLines       int        // in sentFile
+	sentFileDurable bool       // sentFile's name is durable
 }
 
 // Put uploads a directory and verifies what the server then has: by its CRC64NVME if the server
@@ -87,7 +87,7 @@ func (u *upload) put(ctx context.Context) error {
 	u.progress.bytesTotal.Store(total)
 	u.progress.set(protocol.StateFetching, "")
 	uploaded := make(map[string]string, len(files))
-	u.verified = func(o store.Object) {
+	u.onVerified = func(o store.Object) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		uploaded[o.Path] = o.ETag
@@ -109,13 +109,13 @@ func (u *upload) sendAll(ctx context.Context, files []store.Object) error {
 	defer cancel(nil)
 	queue := make(chan store.Object)
 	// The client buffers one part per upload thread, and a worker has one thread.
-	workers := min(width(u.Parallel, files), max(1, int(u.Memory/s3store.UploadPart)))
+	workers := min(chooseParallel(u.Parallel, files), max(1, int(u.Memory/s3store.UploadPart)))
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
-			buf := make([]byte, mostBuffer)
+			buf := make([]byte, maxBuffer)
 			for o := range queue {
-				if err := u.file(ctx, o, buf); store.Classify(err) == store.Fatal && !isLocal(err) {
+				if err := u.uploadFile(ctx, o, buf); store.Classify(err) == store.Fatal && !isLocal(err) {
 					cancel(err)
 				}
 			}
@@ -154,7 +154,7 @@ func (u *upload) connect(ctx context.Context) error {
 	u.prefix = u.Target.Key
 	if u.Back {
 		u.prefix = u.Target.Prefix
-		if u.came, err = manifestIn(u.Dir); err != nil {
+		if u.fetched, err = manifestIn(u.Dir); err != nil {
 			return err
 		}
 	}
@@ -176,7 +176,7 @@ func (u *upload) connect(ctx context.Context) error {
 
 // connectLocal opens the directory.
 func (u *upload) connectLocal(ctx context.Context) error {
-	defer store.Calling(ctx, "opening", u.Dir)()
+	defer store.TrackCall(ctx, "opening", u.Dir)()
 	dir, err := filepath.Abs(u.Dir)
 	if err != nil {
 		return err
@@ -189,8 +189,8 @@ func (u *upload) connectLocal(ctx context.Context) error {
 func (u *upload) list(ctx context.Context) (files []store.Object, total int64, err error) {
 	err = u.local.ListRest(ctx, func(o store.Object) error {
 		o.Path = u.local.Name(o.Key)
-		if o.Flaw != "" {
-			u.refused = append(u.refused, Refusal{o.Path, o.Flaw})
+		if o.Unfetchable != "" {
+			u.refused = append(u.refused, Refusal{o.Path, o.Unfetchable})
 			u.progress.refused.Add(1)
 			return nil
 		}
@@ -208,9 +208,9 @@ func (u *upload) end(files int) error {
 			var one *store.Error
 			retry = retry && (errors.As(failed(err), &one) && one.Retryable || isLocal(err) && errors.Is(err, store.ErrGone))
 		}
-		return &store.Error{Retryable: retry, Err: fmt.Errorf("%d of %s could not be uploaded, the first: %w", len(u.failures), countOf(files), u.failures[0])}
+		return &store.Error{Retryable: retry, Err: fmt.Errorf("%d of %s could not be uploaded, the first: %w", len(u.failures), formatFiles(files), u.failures[0])}
 	}
-	message := fmt.Sprintf("complete: %s, %s uploaded and verified", countOf(files), Human(u.progress.durable.Load()))
+	message := fmt.Sprintf("complete: %s, %s uploaded and verified", formatFiles(files), FormatBytes(u.progress.durable.Load()))
 	if n := len(u.refused); n > 0 {
 		message += fmt.Sprintf("; %d refused, the first: %s", n, u.refused[0])
 	}
@@ -218,15 +218,15 @@ func (u *upload) end(files int) error {
 	return nil
 }
 
-// file uploads one file, and retries where that may help.
-func (u *upload) file(ctx context.Context, o store.Object, buf []byte) error {
+// uploadFile uploads one file, and retries where that may help.
+func (u *upload) uploadFile(ctx context.Context, o store.Object, buf []byte) error {
 	var err error
 	for n := 1; n <= u.S3.Attempts; n++ {
-		if err = u.once(ctx, o, buf); err == nil {
+		if err = u.uploadOnce(ctx, o, buf); err == nil {
 			u.progress.arrived.Add(o.Size)
-			u.progress.kept(o.Size)
-			if u.verified != nil {
-				u.verified(o)
+			u.progress.fileDone(o.Size)
+			if u.onVerified != nil {
+				u.onVerified(o)
 			}
 			return nil
 		}
@@ -237,10 +237,10 @@ func (u *upload) file(ctx context.Context, o store.Object, buf []byte) error {
 			break
 		}
 		u.Log.WithError(err).WithField("path", o.Path).Warn("Uploading failed; it is retried")
-		if store.Wait(ctx, store.Pause(n, rand.Float64())) != nil {
+		if store.Wait(ctx, store.BackoffDelay(n, rand.Float64())) != nil {
 			return err
 		}
-		if now, _, statErr := u.local.Stat(ctx, o.Key, ""); statErr == nil && now.Flaw == "" {
+		if now, _, statErr := u.local.Stat(ctx, o.Key, ""); statErr == nil && now.Unfetchable == "" {
 			o.Size, o.ETag = now.Size, now.ETag
 		}
 	}
@@ -251,8 +251,8 @@ func (u *upload) file(ctx context.Context, o store.Object, buf []byte) error {
 	return err
 }
 
-// once uploads a file unless the target has the same content, and verifies it.
-func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
+// uploadOnce uploads a file unless the target has the same content, and verifies it.
+func (u *upload) uploadOnce(ctx context.Context, o store.Object, buf []byte) error {
 	key := u.prefix + o.Path
 	stream, err := u.local.Open(ctx, o, store.Span{Offset: 0, Length: o.Size})
 	if err != nil {
@@ -265,22 +265,22 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 		return err
 	}
 	from, err := u.origin(ctx, o, file, crc.Sum(nil), buf)
-	if from == asItCame || err != nil {
+	if from == originFetched || err != nil {
 		return errors.Join(err, file.Check())
 	}
-	there, err := u.look(ctx, o, key, file, from, crc.Sum(nil), buf)
+	there, err := u.compareTarget(ctx, o, key, file, from, crc.Sum(nil), buf)
 	if there.same {
 		u.compare(o, there.object, true)
-		u.isSame(o.Path, crc.Sum(nil))
+		u.noteSame(o.Path, crc.Sum(nil))
 		return file.Check()
 	}
-	if from == asSent && err == nil {
+	if from == originSent && err == nil {
 		return file.Check() // somebody else has written the object since
 	}
-	if err := u.maySend(ctx, o, file, from, there, err, buf); err != nil {
+	if err := u.checkSend(ctx, o, file, from, there, err, buf); err != nil {
 		return err
 	}
-	if err := u.sends(o.Path); err != nil {
+	if err := u.noteSending(o.Path); err != nil {
 		return err
 	}
 	if err := u.remote.Upload(ctx, key, file, o.Size, crc.Sum(nil)); err != nil {
@@ -292,7 +292,7 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 	if err := u.verify(ctx, o, key, file, crc.Sum(nil), buf); err != nil {
 		return err
 	}
-	u.hasSent(o.Path, crc.Sum(nil))
+	u.noteVerified(o.Path, crc.Sum(nil))
 	return nil
 }
 
@@ -331,7 +331,7 @@ func (u *upload) verify(ctx context.Context, o store.Object, key string, file pi
 // readBack verifies an object that has no usable checksum by reading it. The directory may be deleted
 // on the strength of the result.
 func (u *upload) readBack(ctx context.Context, o store.Object, crc, buf []byte) error {
-	ctx, dog, stop := store.WatchStall(ctx, u.S3.Stall)
+	ctx, watchdog, stop := store.WatchStall(ctx, u.S3.Stall)
 	defer stop()
 	stream, err := u.remote.Open(ctx, o, store.Span{Offset: 0, Length: o.Size})
 	if err != nil {
@@ -339,7 +339,7 @@ func (u *upload) readBack(ctx context.Context, o store.Object, crc, buf []byte) 
 	}
 	defer func() { _ = stream.Body.Close() }() // it was only read
 	h := store.NewCRC64()
-	err = store.HashInto(ctx, h, dog.Feed(stream.Body), buf)
+	err = store.HashInto(ctx, h, watchdog.Feed(stream.Body), buf)
 	switch {
 	case err != nil:
 		return fmt.Errorf("read back what was uploaded: %w", store.Cause(ctx, err))

@@ -48,7 +48,7 @@ func (u *upload) requireUploaded(ctx context.Context, uploaded map[string]string
 		}
 	}
 	if changed > 0 {
-		return store.Failure(fmt.Errorf("%s changed while %s was uploaded, such as %q; upload it again when nothing writes there", countOf(changed), u.Dir, first), true)
+		return store.Failure(fmt.Errorf("%s changed while %s was uploaded, such as %q; upload it again when nothing writes there", formatFiles(changed), u.Dir, first), true)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func (b *bed) pass(dir string) *Progress {
 func (b *bed) mirror(dir string) *mirror {
 	b.t.Helper()
 	m := &mirror{upload: &upload{PutConfig: b.back(dir), progress: NewProgress(ReadyAfter{})}, known: map[string]string{}}
-	m.verified = m.remember
+	m.onVerified = m.recordUploaded
 	require.NoError(b.t, m.connect(b.t.Context()))
 	return m
 }
@@ -126,7 +126,7 @@ func TestFileThatTheDiskDoesNotGive(t *testing.T) {
 	o, _, err := u.local.Stat(t.Context(), "/proc/self/mem", "")
 	require.NoError(t, err)
 	o.Path, o.Size = "mem", 5 // reading fails, because nothing is mapped at 0
-	err = u.once(t.Context(), o, make([]byte, mostBuffer))
+	err = u.uploadOnce(t.Context(), o, make([]byte, maxBuffer))
 	require.ErrorIs(t, err, unix.EIO)
 	require.True(t, isLocal(err))
 

@@ -9,9 +9,9 @@ import (
 // task is a piece of work: a whole object, or one range of a large one.
 type task struct {
 	object store.Object
-	// assembly and part are set for a range.
-	assembly *assembly
-	part     store.Span
+	// large and part are set for a range.
+	large *largeObject
+	part  store.Span
 }
 
 // queue distributes tasks. Ranges of begun objects come before new objects, so that few files are

@@ -158,17 +158,17 @@ func TestTakenRoom(t *testing.T) {
 	file, err := d.Create("large", 8*store.MiB)
 	require.NoError(t, err)
 	require.NoError(t, file.Close())
-	require.GreaterOrEqual(t, d.Taken("large"), 8*store.MiB)
-	require.Zero(t, d.Taken("none"))
+	require.GreaterOrEqual(t, d.AllocatedBytes("large"), 8*store.MiB)
+	require.Zero(t, d.AllocatedBytes("none"))
 
 	large := store.Object{Path: "large", Size: 20 * store.MiB}
-	left := &remains{temp: "large", notes: []note{{Path: "large", Size: large.Size, Temp: "large", Span: store.Span{Offset: 0, Length: store.MiB}}}}
-	r := &run{dest: d, remains: map[string]*remains{"large": left}}
-	require.GreaterOrEqual(t, r.here(large), 8*store.MiB, "not only what came")
+	left := &leftovers{temp: "large", notes: []note{{Path: "large", Size: large.Size, Temp: "large", Span: store.Span{Offset: 0, Length: store.MiB}}}}
+	r := &run{dest: d, leftovers: map[string]*leftovers{"large": left}}
+	require.GreaterOrEqual(t, r.alreadyStored(large), 8*store.MiB, "not only what came")
 	large.Size = 5 * store.MiB
-	require.EqualValues(t, 5*store.MiB, r.here(large), "no more than it has")
+	require.EqualValues(t, 5*store.MiB, r.alreadyStored(large), "no more than it has")
 	left.temp = "none"
-	require.EqualValues(t, store.MiB, r.here(large), "it has its name already")
-	delete(r.remains, "large")
-	require.Zero(t, r.here(large))
+	require.EqualValues(t, store.MiB, r.alreadyStored(large), "it has its name already")
+	delete(r.leftovers, "large")
+	require.Zero(t, r.alreadyStored(large))
 }

@@ -39,8 +39,8 @@ type Config struct {
 	// Order is OrderName, OrderSize or OrderList; OrderPaths is the list.
 	Order      string
 	OrderPaths []string
-	// IgnoreRoom skips the check for free space.
-	IgnoreRoom bool
+	// SkipSpaceCheck skips the check for free space.
+	SkipSpaceCheck bool
 	// Checksum is ChecksumRequired, ChecksumIfPresent (or empty) or ChecksumNone.
 	Checksum string
 	// Attempts is how often an object or a range is tried; at least once.
@@ -52,8 +52,8 @@ type Config struct {
 	Log   logrus.FieldLogger
 	// base is the previous version, see RunVersions; nil if there is none.
 	base *base
-	// alone reports that only runs of fetch write to Dest, see RunVersions.
-	alone bool
+	// exclusive reports that only runs of fetch write to Dest, see RunVersions.
+	exclusive bool
 }
 
 // maxFailures is how many objects in a row may fail before the run stops.
@@ -66,7 +66,7 @@ type run struct {
 	selection store.Selection
 	manifest  manifest
 	journal   *journal
-	remains   map[string]*remains
+	leftovers map[string]*leftovers
 	progress  *Progress
 	commit    *committer
 	queue     *queue
@@ -76,24 +76,24 @@ type run struct {
 	stop      func(error)
 
 	id string
-	// again: an earlier run has completed the same selection except for refused keys, see spareChanged.
-	again bool
+	// retriesRefused: an earlier run has completed the same selection except for refused keys, see refuseChanged.
+	retriesRefused bool
 	// revision is the source's revision; empty if it has none.
 	revision string
 
-	mu       sync.Mutex
-	refused  []Refusal
-	failures []error
-	inARow   int
-	doubted  map[string]string // the content that failed its check last, by path
-	unsound  int64
+	mu                  sync.Mutex
+	refused             []Refusal
+	failures            []error
+	consecutiveFailures int
+	lastMismatch        map[string]string // the content that failed its check last, by path
+	badETags            int64
 }
 
 // Run fills the destination and returns the refused keys. Its error is a *store.Error. Whatever it
 // returns, the files in the manifest are on disk, and the next run resumes from them.
 func Run(ctx context.Context, config Config, progress *Progress) ([]Refusal, error) {
 	r := &run{Config: config, progress: progress, id: strconv.FormatUint(rand.Uint64(), 36), bandwidth: &bandwidth{perSecond: config.Bandwidth}}
-	progress.forgetVerified()
+	progress.resetVerified()
 	err := r.run(ctx)
 	if err != nil {
 		err = failed(err)
@@ -109,7 +109,7 @@ func (r *run) run(ctx context.Context) error {
 		return store.Usage(err)
 	}
 	r.selection = r.selection.WithPaths(r.Paths, r.Elsewhere)
-	if err := arrange(nil, r.Order, nil); err != nil {
+	if err := sortObjects(nil, r.Order, nil); err != nil {
 		return store.Usage(err)
 	}
 	if err := checkChecksum(r.Checksum); err != nil {
@@ -126,7 +126,7 @@ func (r *run) run(ctx context.Context) error {
 	if r.isDone() {
 		return r.makeIndex(ctx)
 	}
-	if r.journal, r.remains, err = openJournal(r.dest); err != nil {
+	if r.journal, r.leftovers, err = openJournal(r.dest); err != nil {
 		return err
 	}
 	defer r.journal.log.Close()
@@ -140,20 +140,20 @@ func (r *run) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := decide(placed.files, r.manifest.entries, r.trusts, func(e Entry) (bool, error) { return present(r.dest, e) })
+	p, err := makePlan(placed.files, r.manifest.entries, r.trusts, func(e Entry) (bool, error) { return present(r.dest, e) })
 	if err != nil {
 		return err
 	}
-	if err := r.spareChanged(&p); err != nil {
+	if err := r.refuseChanged(&p); err != nil {
 		return err
 	}
-	if unchanged, err := r.takeOver(&p, placed.files); unchanged || err != nil {
+	if unchanged, err := r.reuseUnchanged(&p, placed.files); unchanged || err != nil {
 		return err
 	}
-	if err := arrange(p.fetch, r.Order, r.OrderPaths); err != nil {
+	if err := sortObjects(p.fetch, r.Order, r.OrderPaths); err != nil {
 		return err
 	}
-	return r.carryOut(ctx, p, placed)
+	return r.execute(ctx, p, placed)
 }
 
 // completeAlready reports whether an earlier run has completed the same selection and its files are
@@ -170,15 +170,15 @@ func (r *run) completeAlready() bool {
 		}
 		total += e.Bytes
 	}
-	r.count(int64(len(r.manifest.entries)), total)
+	r.setTotals(int64(len(r.manifest.entries)), total)
 	for _, e := range r.manifest.entries {
-		r.progress.verified(e.Check)
-		r.progress.kept(e.Bytes)
+		r.progress.countVerified(e.Check)
+		r.progress.fileDone(e.Bytes)
 	}
 	r.progress.arrived.Add(total)
 	r.progress.refused.Store(c.Refused)
-	r.progress.revised(c.Revision)
-	r.completeNow(c, r.manifest.entries, total)
+	r.progress.setRevision(c.Revision)
+	r.setComplete(c, r.manifest.entries, total)
 	return true
 }
 
@@ -189,18 +189,18 @@ func (r *run) wasComplete() (c complete, was bool) {
 	return c, was
 }
 
-func (r *run) count(files, bytes int64) {
+func (r *run) setTotals(files, bytes int64) {
 	r.progress.filesTotal.Store(files)
 	r.progress.bytesTotal.Store(bytes)
 }
 
-// carryOut executes the plan.
-func (r *run) carryOut(ctx context.Context, p plan, listed placement) error {
+// execute executes the plan.
+func (r *run) execute(ctx context.Context, p plan, listed placement) error {
 	total := int64(0)
 	for _, e := range p.keep {
-		r.progress.verified(e.Check)
+		r.progress.countVerified(e.Check)
 		total += e.Bytes
-		r.progress.kept(e.Bytes)
+		r.progress.fileDone(e.Bytes)
 	}
 	r.progress.arrived.Add(total)
 	for _, e := range p.link {
@@ -209,7 +209,7 @@ func (r *run) carryOut(ctx context.Context, p plan, listed placement) error {
 	for _, o := range p.fetch {
 		total += o.Size
 	}
-	r.count(int64(len(p.keep)+len(p.link)+len(p.fetch)), total)
+	r.setTotals(int64(len(p.keep)+len(p.link)+len(p.fetch)), total)
 	if err := r.prepare(ctx, p, listed); err != nil {
 		return err
 	}
@@ -234,10 +234,10 @@ func (r *run) carryOut(ctx context.Context, p plan, listed placement) error {
 func (r *run) prepare(ctx context.Context, p plan, listed placement) error {
 	keep := make(map[string]bool)
 	for _, o := range p.fetch {
-		if left := r.remains[o.Path].of(o); left != nil {
+		if left := r.leftovers[o.Path].of(o); left != nil {
 			keep[left.temp] = true
 		} else {
-			delete(r.remains, o.Path)
+			delete(r.leftovers, o.Path)
 		}
 	}
 	swept, err := r.dest.Sweep(keep)
@@ -248,12 +248,12 @@ func (r *run) prepare(ctx context.Context, p plan, listed placement) error {
 	if err != nil {
 		return err
 	}
-	if !r.IgnoreRoom {
-		if err := r.requireRoom(ctx, p, swept+stray > 0); err != nil {
+	if !r.SkipSpaceCheck {
+		if err := r.requireSpace(ctx, p, swept+stray > 0); err != nil {
 			return err
 		}
 	}
-	if !r.again { // otherwise a later run has to know, too, that this one was not the first
+	if !r.retriesRefused { // otherwise a later run has to know, too, that this one was not the first
 		if err := r.dest.Remove(destination.CompleteFile); err != nil {
 			return err
 		}
@@ -268,27 +268,27 @@ func (r *run) prepare(ctx context.Context, p plan, listed placement) error {
 	}
 	for _, dir := range listed.dirs {
 		if err := r.dest.Mkdir(dir); err != nil {
-			r.note(Refusal{dir + "/", err.Error()})
+			r.noteRefusal(Refusal{dir + "/", err.Error()})
 		}
 	}
 	return nil
 }
 
-// freeing is how long the space of removed files may take to become free: XFS frees it in the
+// spaceReleaseTimeout is how long the space of removed files may take to become free: XFS frees it in the
 // background. For 200 files that took some milliseconds (seen with statfs on Linux 6.1); a busy disk
 // may take longer.
-const freeing = 10 * time.Second
+const spaceReleaseTimeout = 10 * time.Second
 
-// requireRoom returns an error if the plan does not fit. If files were just removed, it waits for their
+// requireSpace returns an error if the plan does not fit. If files were just removed, it waits for their
 // space to become free.
-func (r *run) requireRoom(ctx context.Context, p plan, swept bool) error {
-	for end := time.Now().Add(freeing); ; {
-		free, block, err := freeIn(r.dest)
+func (r *run) requireSpace(ctx context.Context, p plan, swept bool) error {
+	for end := time.Now().Add(spaceReleaseTimeout); ; {
+		free, block, err := freeSpace(r.dest)
 		if err != nil {
 			return err
 		}
 		workers, _ := r.buffers(p.fetch)
-		err = checkRoom(p.needed(block, r.here, r.Sync).plus(p.own(workers, r.here)), free)
+		err = checkSpace(p.spaceNeeded(block, r.alreadyStored, r.Sync).plus(p.ownSpace(workers, r.alreadyStored)), free)
 		if err == nil || !swept || time.Now().After(end) {
 			return err
 		}
@@ -298,14 +298,14 @@ func (r *run) requireRoom(ctx context.Context, p plan, swept bool) error {
 	}
 }
 
-// here returns how much space an object already takes that an earlier run began. The space of a large
+// alreadyStored returns how much space an object already takes that an earlier run began. The space of a large
 // object is allocated before its bytes arrive.
-func (r *run) here(o store.Object) int64 {
-	left := r.remains[o.Path]
+func (r *run) alreadyStored(o store.Object) int64 {
+	left := r.leftovers[o.Path]
 	if left == nil {
 		return 0
 	}
-	return max(left.bytes(), min(r.dest.Taken(left.temp), o.Size))
+	return max(left.bytes(), min(r.dest.AllocatedBytes(left.temp), o.Size))
 }
 
 // fetchAll runs the workers and the committer until all objects are done or an error stops the run.
@@ -322,8 +322,8 @@ func (r *run) fetchAll(ctx context.Context, objects []store.Object) error {
 	r.gate, r.pool = newGate(workers), newPool(r.Memory, workers, size)
 	var wg sync.WaitGroup
 	for i := range workers {
-		w := &worker{run: r, buf: destination.NewBuffer(size), shelf: strconv.Itoa(i)}
-		if _, err := r.dest.Shelf(w.shelf); err != nil {
+		w := &worker{run: r, buf: destination.NewBuffer(size), subdir: strconv.Itoa(i)}
+		if _, err := r.dest.TempSubdir(w.subdir); err != nil {
 			r.stop(err)
 			break
 		}
@@ -339,9 +339,9 @@ func (r *run) fetchAll(ctx context.Context, objects []store.Object) error {
 
 // buffers returns the number of workers for the objects and the size of each worker's buffer.
 func (r *run) buffers(objects []store.Object) (workers int, size int64) {
-	count := width(r.Parallel, objects)
+	count := chooseParallel(r.Parallel, objects)
 	if r.Parallel == 0 {
-		count = r.bandwidth.share(count)
+		count = r.bandwidth.limitRequests(count)
 	}
 	return buffers(r.Memory, count)
 }

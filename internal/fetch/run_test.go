@@ -21,7 +21,7 @@ import (
 func (b *bed) dataset() map[string][]byte {
 	want := map[string][]byte{
 		"empty": {}, "d/$(touch x);&'\"|*?[]é": []byte("odd"), "d/e/middle": storetest.RandomBytes(7, 3*store.MiB+5), "large": storetest.RandomBytes(8, wholeLimit+store.MiB+3),
-		"one write": storetest.RandomBytes(9, mostBuffer),
+		"one write": storetest.RandomBytes(9, maxBuffer),
 	}
 	for i := range 120 { // three pages of the listing
 		want[fmt.Sprintf("many/%03d", i)] = storetest.RandomBytes(uint64(i), 1000+int64(i))

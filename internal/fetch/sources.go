@@ -105,6 +105,6 @@ func examples() string {
 
 // OpenSource opens the store of a source. Each store uses the parts of config that concern it.
 func OpenSource(ctx context.Context, s store.Source, config s3store.Config) (store.Store, error) {
-	defer store.Calling(ctx, "opening", s.URL)() // only a directory is accessed; nothing is sent
+	defer store.TrackCall(ctx, "opening", s.URL)() // only a directory is accessed; nothing is sent
 	return kinds[s.Kind].open(s, access{config})
 }

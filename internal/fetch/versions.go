@@ -162,14 +162,14 @@ func (v *versions) run(ctx context.Context, config Config, progress *Progress) (
 		return nil, err
 	}
 	if done == nil {
-		config.alone = true
+		config.exclusive = true
 		return Run(ctx, config, progress)
 	}
 	if already, err := isComplete(config); err != nil {
 		return nil, err
 	} else if already {
 		refused, err := Run(ctx, config, progress) // finds the same, and sets the progress
-		v.count(progress)
+		v.countOld(progress)
 		return refused, err
 	}
 	return v.next(ctx, config, *done, progress)
@@ -197,7 +197,7 @@ func isComplete(config Config) (is bool, err error) {
 // however much of the next version exists, until that becomes the current one or turns out not to be
 // needed.
 func (v *versions) next(ctx context.Context, config Config, done complete, progress *Progress) ([]Refusal, error) {
-	progress.hold()
+	progress.holdReady()
 	entries, err := readManifest(config.Dest)
 	if err != nil {
 		return nil, err
@@ -221,8 +221,8 @@ func (v *versions) next(ctx context.Context, config Config, done complete, progr
 			return refused, err
 		}
 	}
-	v.count(progress)
-	progress.release()
+	v.countOld(progress)
+	progress.releaseReady()
 	return refused, nil
 }
 
@@ -285,8 +285,8 @@ func (v *versions) sweep() error {
 	return nil
 }
 
-// count records how many versions before the current one still exist.
-func (v *versions) count(progress *Progress) {
+// countOld records how many versions before the current one still exist.
+func (v *versions) countOld(progress *Progress) {
 	old := int64(0)
 	for number := range v.numbers() {
 		if number < v.current {

@@ -280,9 +280,9 @@ func TestVersionWithRefusedKeysIsNotSwitchedTo(t *testing.T) {
 func TestVersionWithoutRoom(t *testing.T) {
 	free := need{bytes: 1 << 30, inodes: 1000}
 	p := plan{link: []Entry{{Path: "a/b/large", Bytes: free.bytes * 2}}}
-	require.NoError(t, checkRoom(p.needed(4096, nil, true).plus(p.own(1, nil)), free), "what is taken over needs its names alone")
+	require.NoError(t, checkSpace(p.spaceNeeded(4096, nil, true).plus(p.ownSpace(1, nil)), free), "what is taken over needs its names alone")
 	p.fetch = []store.Object{{Path: "a/c", Size: free.bytes * 2}}
-	require.ErrorIs(t, checkRoom(p.needed(4096, func(store.Object) int64 { return 0 }, true), free), unix.ENOSPC)
+	require.ErrorIs(t, checkSpace(p.spaceNeeded(4096, func(store.Object) int64 { return 0 }, true), free), unix.ENOSPC)
 }
 
 // A directory that was filled by a run without versions stays without them, and is refreshed in place.

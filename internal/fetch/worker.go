@@ -21,15 +21,15 @@ import (
 type worker struct {
 	*run
 	buf []byte
-	// shelf is the directory of its temporary files; files counts those it has created.
-	shelf string
-	files int
+	// subdir is the directory of its temporary files; files counts those it has created.
+	subdir string
+	files  int
 }
 
 // tempName returns a name that no other temporary file has.
 func (w *worker) tempName() string {
 	w.files++
-	return w.shelf + "/" + w.id + "-" + strconv.Itoa(w.files)
+	return w.subdir + "/" + w.id + "-" + strconv.Itoa(w.files)
 }
 
 // work runs tasks until there are none.
@@ -40,10 +40,10 @@ func (w *worker) work(ctx context.Context) {
 			return
 		}
 		switch {
-		case t.assembly != nil:
+		case t.large != nil:
 			w.rangeTask(ctx, t)
 		case t.object.Size > wholeLimit:
-			w.beginLarge(ctx, t.object)
+			w.beginLarge(ctx, t.object, 1)
 		default:
 			w.wholeTask(ctx, t.object)
 		}
@@ -53,24 +53,24 @@ func (w *worker) work(ctx context.Context) {
 
 // wholeTask fetches a small object and passes it to the committer.
 func (w *worker) wholeTask(ctx context.Context, o store.Object) {
-	if f, ok := w.adopt(o); ok {
+	if f, ok := w.recoverFile(o); ok {
 		w.arrived(o.Size)
 		w.received(ctx, f)
 		return
 	}
 	var f finished
-	broken := false
+	early := false
 	err := w.attempts(ctx, o.Key, func(ctx context.Context) (err error) {
 		f, err = w.whole(ctx, o)
-		if broken = o.Size > pieceSize && !o.Whole && brokenOff(ctx, err); broken {
+		if early = o.Size > pieceSize && !o.NoRanges && endedEarly(ctx, err); early {
 			return nil
 		}
 		return err
-	}, w.lookingAgain(&o))
-	if broken {
+	}, func(ctx context.Context) error { return w.refresh(ctx, &o) })
+	if early {
 		// The server may never deliver it in one response. Fetched in pieces, it comes nearer to its
 		// end with each attempt.
-		w.beginLarge(ctx, o)
+		w.beginLarge(ctx, o, 1)
 		return
 	}
 	if err != nil {
@@ -80,19 +80,19 @@ func (w *worker) wholeTask(ctx context.Context, o store.Object) {
 	w.received(ctx, f)
 }
 
-// brokenOff reports whether a request ended early although its content was right and it was not
+// endedEarly reports whether a request ended early although its content was right and it was not
 // throttled.
-func brokenOff(ctx context.Context, err error) bool {
+func endedEarly(ctx context.Context, err error) bool {
 	return err != nil && context.Cause(ctx) == nil && store.Classify(err) == store.Transient && !store.Throttled(err) && !errors.Is(err, store.ErrChecksum)
 }
 
 // attempts calls try until it succeeds, fails permanently, or has failed Attempts times. If the object
-// has changed, it calls look before the next try; without look, a change is permanent.
-func (w *worker) attempts(ctx context.Context, key string, try, look func(context.Context) error) error {
+// has changed, it calls refresh before the next try; without refresh, a change is permanent.
+func (w *worker) attempts(ctx context.Context, key string, try, refresh func(context.Context) error) error {
 	for n := 1; ; n++ {
-		w.gate.enter()
+		w.gate.acquire()
 		err := try(ctx)
-		w.gate.leave(store.Throttled(err), time.Now())
+		w.gate.release(store.Throttled(err), time.Now())
 		if err == nil {
 			return nil
 		}
@@ -100,28 +100,23 @@ func (w *worker) attempts(ctx context.Context, key string, try, look func(contex
 			return ended
 		}
 		c := store.Classify(err)
-		if n >= w.Attempts || c != store.Transient && (c != store.Changed || look == nil) {
+		if n >= w.Attempts || c != store.Transient && (c != store.Changed || refresh == nil) {
 			return fmt.Errorf("fetch %q, attempt %d: %w", key, n, err)
 		}
 		w.Log.WithError(err).WithField("key", key).WithField("attempt", n).Warn("Fetching failed; it is retried")
-		if err := store.Wait(ctx, store.Pause(n, rand.Float64())); err != nil {
+		if err := store.Wait(ctx, store.BackoffDelay(n, rand.Float64())); err != nil {
 			return err
 		}
 		if c == store.Changed {
-			if err := look(ctx); err != nil && store.Classify(err) != store.Transient {
+			if err := refresh(ctx); err != nil && store.Classify(err) != store.Transient {
 				return fmt.Errorf("check %q: %w", key, err)
 			}
 		}
 	}
 }
 
-// lookingAgain returns lookAgain in the form that attempts takes.
-func (w *worker) lookingAgain(o *store.Object) func(context.Context) error {
-	return func(ctx context.Context) error { return w.lookAgain(ctx, o) }
-}
-
-// lookAgain updates o to the object's current state.
-func (w *worker) lookAgain(ctx context.Context, o *store.Object) error {
+// refresh updates o to the object's current state.
+func (w *worker) refresh(ctx context.Context, o *store.Object) error {
 	ctx, _, stop := store.WatchStall(ctx, w.Stall)
 	defer stop()
 	now, _, err := w.Store.Stat(ctx, o.Key, o.Version)
@@ -135,7 +130,7 @@ func (w *worker) lookAgain(ctx context.Context, o *store.Object) error {
 
 // whole receives an object into a temporary file and verifies it.
 func (w *worker) whole(ctx context.Context, o store.Object) (f finished, err error) {
-	ctx, dog, stop := store.WatchStall(ctx, w.Stall)
+	ctx, watchdog, stop := store.WatchStall(ctx, w.Stall)
 	defer stop()
 	stream, err := w.Store.Open(ctx, o, store.Span{Offset: 0, Length: o.Size})
 	if err != nil {
@@ -145,11 +140,11 @@ func (w *worker) whole(ctx context.Context, o store.Object) (f finished, err err
 	if stream.Size != o.Size {
 		return finished{}, fmt.Errorf("%w: it has %d bytes, and had %d when it was listed", store.ErrChanged, stream.Size, o.Size)
 	}
-	r := newReceiver(w.choose(stream.Sums, o.ETag))
+	r := newReceiver(w.chooseCheck(stream.Sums, o.ETag))
 	temp := w.tempName()
-	dog.Pause() // the watchdog is for the source, not for the disk
+	watchdog.Pause() // the watchdog is for the source, not for the disk
 	file, direct, err := w.open(temp, o.Size, r.check)
-	dog.Reset()
+	watchdog.Reset()
 	if err != nil {
 		return finished{}, err
 	}
@@ -165,16 +160,16 @@ func (w *worker) whole(ctx context.Context, o store.Object) (f finished, err err
 			w.arrived(-r.size)
 		}
 	}()
-	if err := w.receive(ctx, dog, stream.Body, store.Span{Offset: 0, Length: o.Size}, r, func(data []byte, at int64) error {
+	if err := w.receive(ctx, watchdog, stream.Body, store.Span{Offset: 0, Length: o.Size}, r, func(data []byte, at int64) error {
 		return destination.WriteAt(file, direct, data, at)
 	}); err != nil {
 		return finished{}, err
 	}
-	if err := w.end(ctx, stream.Body); err != nil {
+	if err := w.readEOF(ctx, stream.Body); err != nil {
 		return finished{}, err
 	}
-	dog.Pause() // the object is complete, and further requests have watchdogs of their own
-	return w.verified(ctx, o, r, file, temp)
+	watchdog.Pause() // the object is complete, and further requests have watchdogs of their own
+	return w.verifySmall(ctx, o, r, file, temp)
 }
 
 // directLimit is the size in bytes from which a direct write, which waits for the disk, is worthwhile.
@@ -199,7 +194,7 @@ func (w *worker) open(temp string, size int64, c store.Check) (file, direct *os.
 // receive reads a span into the worker's buffer, portion by portion, and passes each portion to the
 // receiver and to write. If the buffer is large enough for the span, it holds all of it at the end. The
 // watchdog does not count waits for bandwidth and for the disk, which the source does not cause.
-func (w *worker) receive(ctx context.Context, dog *store.Watchdog, body io.Reader, part store.Span, r *receiver, write func(data []byte, at int64) error) error {
+func (w *worker) receive(ctx context.Context, watchdog *store.Watchdog, body io.Reader, part store.Span, r *receiver, write func(data []byte, at int64) error) error {
 	portion := w.bandwidth.portion(int64(len(w.buf)))
 	for r.size < part.Length {
 		from := r.size
@@ -207,15 +202,15 @@ func (w *worker) receive(ctx context.Context, dog *store.Watchdog, body io.Reade
 			from = 0
 		}
 		data := w.buf[from : from+min(portion, part.Length-r.size)]
-		dog.Pause()
-		if err := w.bandwidth.take(ctx, int64(len(data))); err != nil {
+		watchdog.Pause()
+		if err := w.bandwidth.wait(ctx, int64(len(data))); err != nil {
 			return err
 		}
-		dog.Reset()
+		watchdog.Reset()
 		for n := 0; n < len(data); {
 			m, err := body.Read(data[n:])
 			n += m
-			dog.Seen(int64(m))
+			watchdog.Seen(int64(m))
 			if errors.Is(err, io.EOF) && n < len(data) {
 				err = fmt.Errorf("%w after %d of %d bytes", io.ErrUnexpectedEOF, r.size+int64(n), part.Length)
 			}
@@ -224,20 +219,20 @@ func (w *worker) receive(ctx context.Context, dog *store.Watchdog, body io.Reade
 			}
 		}
 		at := part.Offset + r.size
-		dog.Pause()
+		watchdog.Pause()
 		r.add(data)
 		w.arrived(int64(len(data)))
 		if err := write(data, at); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
-		dog.Reset()
+		watchdog.Reset()
 	}
 	return nil
 }
 
-// end reads the end of a body. It must be reached: a source such as file:// reports there that the
+// readEOF reads the end of a body. It must be reached: a source such as file:// reports there that the
 // object has changed meanwhile, and a connection is reused only then.
-func (w *worker) end(ctx context.Context, body io.Reader) error {
+func (w *worker) readEOF(ctx context.Context, body io.Reader) error {
 	n, err := body.Read(w.buf[:1])
 	if n > 0 {
 		return fmt.Errorf("%w: more bytes arrived than its size", store.ErrChanged)
@@ -248,8 +243,8 @@ func (w *worker) end(ctx context.Context, body io.Reader) error {
 	return nil
 }
 
-// verified checks a received object, notes it in the journal, and returns it with its manifest entry.
-func (w *worker) verified(ctx context.Context, o store.Object, r *receiver, file io.ReaderAt, temp string) (finished, error) {
+// verifySmall checks a received object, notes it in the journal, and returns it with its manifest entry.
+func (w *worker) verifySmall(ctx context.Context, o store.Object, r *receiver, file io.ReaderAt, temp string) (finished, error) {
 	c := r.check
 	var err error
 	switch {
@@ -262,7 +257,7 @@ func (w *worker) verified(ctx context.Context, o store.Object, r *receiver, file
 		}
 	}
 	if err == nil || errors.Is(err, store.ErrChecksum) {
-		c, err = w.judge(o, c, strconv.FormatUint(r.crc(), 16), err, func() error { return w.isKept(ctx, file, o.Size, r.crc64.Sum(nil)) })
+		c, err = w.resolveMismatch(o, c, strconv.FormatUint(r.crc(), 16), err, func() error { return w.checkOnDisk(ctx, file, o.Size, r.crc64.Sum(nil)) })
 	}
 	if err != nil {
 		return finished{}, err
@@ -324,11 +319,11 @@ func finishedFile(o store.Object, c store.Check, crc64 []byte, temp string) fini
 	}}
 }
 
-// adopt returns a small file that an earlier run has received and verified, but not entered into the
+// recoverFile returns a small file that an earlier run has received and verified, but not entered into the
 // manifest. The file is in its temporary file, or already under its name. Its bytes must still have the
 // CRC noted when they arrived.
-func (w *worker) adopt(o store.Object) (finished, bool) {
-	r := w.remains[o.Path].of(o)
+func (w *worker) recoverFile(o store.Object) (finished, bool) {
+	r := w.leftovers[o.Path].of(o)
 	if r == nil || r.notes[0].Span != (store.Span{Offset: 0, Length: o.Size}) || r.notes[0].Check == "" || !w.trusts(r.notes[0].Check) {
 		return finished{}, false
 	}

@@ -124,12 +124,12 @@ func (v Volume) JobDir() (string, error) {
 
 // WorkerDir returns the path of this worker's directory, and creates it if necessary. If there is no volume to
 // create it in, the error wraps ErrNoVolume: a directory in the container itself would be lost with it.
-func (v Volume) WorkerDir() (string, error) { return v.within(v.name()) }
+func (v Volume) WorkerDir() (string, error) { return v.mkdirIn(v.name()) }
 
 // LogFile returns LogFileName, and creates the directory of the log files if necessary. It does not create the
 // file.
 func (v Volume) LogFile() (string, error) {
-	if _, err := v.within("logs"); err != nil {
+	if _, err := v.mkdirIn("logs"); err != nil {
 		return "", err
 	}
 	return v.LogFileName(), nil
@@ -149,9 +149,9 @@ func (v Volume) OpenLog() (*os.File, error) {
 	return f, nil
 }
 
-// within creates a directory in the job's directory and returns its path. Other workers may create it at the
+// mkdirIn creates a directory in the job's directory and returns its path. Other workers may create it at the
 // same time.
-func (v Volume) within(name string) (string, error) {
+func (v Volume) mkdirIn(name string) (string, error) {
 	dir, err := v.JobDir()
 	if err != nil {
 		return "", err

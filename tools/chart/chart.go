@@ -32,7 +32,7 @@ func newChart(from manifests) (*chart, error) {
 
 // add adds an object as a template.
 func (c *chart) add(o object) error {
-	var m marks
+	var m placeholders
 	if pod := o.pod(); pod != nil {
 		c.addWorkload(o, pod, &m)
 	}
@@ -92,12 +92,12 @@ func (o object) condition() string {
 }
 
 // addWorkload replaces fields of a Deployment or a DaemonSet by values, and records their defaults.
-func (c *chart) addWorkload(o object, pod map[string]any, m *marks) {
+func (c *chart) addWorkload(o object, pod map[string]any, m *placeholders) {
 	key := strings.TrimPrefix(o.name, "flexlvm-")
 	own := ".Values." + key
 	w := value{key: key, comment: fmt.Sprintf("The %s %s.", o.kind, o.name)}
-	note := func(field, comment string, preset any, schema map[string]any) string {
-		w.group = append(w.group, value{key: field, comment: comment, preset: preset, schema: schema})
+	note := func(field, comment string, defaultValue any, schema map[string]any) string {
+		w.group = append(w.group, value{key: field, comment: comment, defaultValue: defaultValue, schema: schema})
 		return own + "." + field
 	}
 	main := container(pod)
@@ -137,7 +137,7 @@ func (c *chart) addWorkload(o object, pod map[string]any, m *marks) {
 
 // addFlags makes the flags of a program values. Flags with a variable, and the command of a program without
 // arguments of its own, are not changed.
-func (c *chart) addFlags(o object, main map[string]any, m *marks, note func(string, string, any, map[string]any) string) {
+func (c *chart) addFlags(o object, main map[string]any, m *placeholders, note func(string, string, any, map[string]any) string) {
 	field := "args"
 	if main[field] == nil {
 		field = "command"
@@ -158,7 +158,7 @@ func (c *chart) addFlags(o object, main map[string]any, m *marks, note func(stri
 	fixedList := "(list" + quoted(fixed) + ")"
 	for _, s := range c.from.sidecars {
 		if o.name == "flexlvm-provisioner" {
-			fixedList = fmt.Sprintf("(concat %s (ternary (list%s) list %s))", fixedList, quoted(s.flags()), installed(s.key))
+			fixedList = fmt.Sprintf("(concat %s (ternary (list%s) list %s))", fixedList, quoted(s.flags()), anyInstalled(s.key))
 		}
 	}
 	where := note("flags", "Its flags, without the dashes. You may add others; a list repeats a flag once per value, and null removes a flag.", flags, ofFlags())
@@ -178,7 +178,7 @@ func quoted(words []string) string {
 
 // addEnvironment makes Go's memory limit a value, because it depends on the container's memory limit, and makes the
 // node daemon's PLUGIN_DIR empty where the FlexVolume driver is not installed.
-func addEnvironment(o object, main map[string]any, m *marks, note func(string, string, any, map[string]any) string) {
+func addEnvironment(o object, main map[string]any, m *placeholders, note func(string, string, any, map[string]any) string) {
 	env, _ := main["env"].([]any)
 	for _, e := range env {
 		switch variable := e.(map[string]any); variable["name"] {
@@ -200,7 +200,7 @@ const runbookBaseURL = "https://github.com/flexlvm/flexlvm/blob/main/"
 // addMonitoring adds values for further labels of the Prometheus operator's objects, by which a Prometheus selects
 // them, and for further fields of a monitor's endpoint, which are needed if /metrics requires a token. It
 // also makes the beginning of each alert's runbook_url a value.
-func addMonitoring(o object, m *marks) {
+func addMonitoring(o object, m *placeholders) {
 	if version, _ := o.fields["apiVersion"].(string); strings.HasPrefix(version, "monitoring.coreos.com/") {
 		replaceStrings(o.fields, func(s string) string {
 			if path, is := strings.CutPrefix(s, runbookBaseURL); is {
@@ -221,13 +221,13 @@ func addMonitoring(o object, m *marks) {
 // monitoringValues returns the values for the objects of monitoring/.
 func monitoringValues() value {
 	return value{key: "monitoring", comment: "Objects for the Prometheus operator, whose CRDs must be installed (docs/alerts.md).", group: []value{
-		{key: "alerts", comment: "true: install the alerts, as a PrometheusRule.", preset: false, schema: ofBoolean()},
-		{key: "runbookBaseURL", comment: "Base URL of the alerts' runbook_url, to which docs/alerts.md is appended.", preset: runbookBaseURL, schema: ofPattern("^https?://[^ ]+/$")},
-		{key: "podMonitor", comment: "true: install a PodMonitor, with which Prometheus scrapes the daemons.", preset: false, schema: ofBoolean()},
-		{key: "serviceMonitor", comment: "true: install a ServiceMonitor, for a Prometheus that supports only those.", preset: false, schema: ofBoolean()},
-		{key: "dashboard", comment: "true: install the dashboard, as a ConfigMap that Grafana's sidecar finds.", preset: false, schema: ofBoolean()},
-		{key: "labels", comment: "Additional labels of the PrometheusRule and the monitors, by which your Prometheus selects them: {release: NAME} for kube-prometheus-stack.", preset: map[string]any{}, schema: ofStrings()},
-		{key: "endpoint", comment: "Additional fields of the monitors' endpoint, such as scheme, tlsConfig and authorization.", preset: map[string]any{}, schema: ofMap()},
+		{key: "alerts", comment: "true: install the alerts, as a PrometheusRule.", defaultValue: false, schema: ofBoolean()},
+		{key: "runbookBaseURL", comment: "Base URL of the alerts' runbook_url, to which docs/alerts.md is appended.", defaultValue: runbookBaseURL, schema: ofPattern("^https?://[^ ]+/$")},
+		{key: "podMonitor", comment: "true: install a PodMonitor, with which Prometheus scrapes the daemons.", defaultValue: false, schema: ofBoolean()},
+		{key: "serviceMonitor", comment: "true: install a ServiceMonitor, for a Prometheus that supports only those.", defaultValue: false, schema: ofBoolean()},
+		{key: "dashboard", comment: "true: install the dashboard, as a ConfigMap that Grafana's sidecar finds.", defaultValue: false, schema: ofBoolean()},
+		{key: "labels", comment: "Additional labels of the PrometheusRule and the monitors, by which your Prometheus selects them: {release: NAME} for kube-prometheus-stack.", defaultValue: map[string]any{}, schema: ofStrings()},
+		{key: "endpoint", comment: "Additional fields of the monitors' endpoint, such as scheme, tlsConfig and authorization.", defaultValue: map[string]any{}, schema: ofMap()},
 	}}
 }
 
@@ -236,28 +236,28 @@ func (c *chart) values() []value {
 	repository, _, _ := strings.Cut(c.from.image, ":")
 	all := []value{
 		{key: "image", comment: "The image of all programs. The default is in no registry: see docs/install.md.", group: []value{
-			{key: "repository", comment: "Its name, without the tag.", preset: repository, schema: ofPattern("^[^@ ]+$")},
-			{key: "tag", comment: "Its tag; empty: the chart's release.", preset: "", schema: ofPattern("^[A-Za-z0-9_.-]*$")},
-			{key: "digest", comment: "Its digest, as sha256:..., which takes precedence over the tag; `make push` prints it.", preset: "", schema: ofPattern("^(sha256:[0-9a-f]{64})?$")},
-			{key: "pullPolicy", comment: "When nodes pull the image.", preset: "IfNotPresent", schema: map[string]any{"type": "string", "enum": []string{"IfNotPresent", "Always", "Never"}}},
+			{key: "repository", comment: "Its name, without the tag.", defaultValue: repository, schema: ofPattern("^[^@ ]+$")},
+			{key: "tag", comment: "Its tag; empty: the chart's release.", defaultValue: "", schema: ofPattern("^[A-Za-z0-9_.-]*$")},
+			{key: "digest", comment: "Its digest, as sha256:..., which takes precedence over the tag; `make push` prints it.", defaultValue: "", schema: ofPattern("^(sha256:[0-9a-f]{64})?$")},
+			{key: "pullPolicy", comment: "When nodes pull the image.", defaultValue: "IfNotPresent", schema: map[string]any{"type": "string", "enum": []string{"IfNotPresent", "Always", "Never"}}},
 		}},
-		{key: "imagePullSecrets", comment: "Secrets in the namespace with the credentials of registries, as [{name: ...}].", preset: []any{}, schema: ofList()},
-		{key: "pluginDir", comment: "kubelet's directory of volume plugins. docs/install.md lists those of distributions.", preset: c.from.pluginDir, schema: ofPattern("^/")},
+		{key: "imagePullSecrets", comment: "Secrets in the namespace with the credentials of registries, as [{name: ...}].", defaultValue: []any{}, schema: ofList()},
+		{key: "pluginDir", comment: "kubelet's directory of volume plugins. docs/install.md lists those of distributions.", defaultValue: c.from.pluginDir, schema: ofPattern("^/")},
 		{key: "namespace", comment: "The namespace flexlvm-system. Its name cannot be changed: policies and programs rely on it.", group: []value{
-			{key: "create", comment: "false: it exists already, and admits privileged pods.", preset: true, schema: ofBoolean()},
+			{key: "create", comment: "false: it exists already, and admits privileged pods.", defaultValue: true, schema: ofBoolean()},
 		}},
 		{key: "crds", comment: "The CRDs of LocalVolume, NodeStorage, VolumeDiscovery, VolumeGroup and VolumeManager. They are upgraded with the release, and are not deleted when it is uninstalled.", group: []value{
-			{key: "install", comment: "false: they are installed and upgraded by other means.", preset: true, schema: ofBoolean()},
+			{key: "install", comment: "false: they are installed and upgraded by other means.", defaultValue: true, schema: ofBoolean()},
 		}},
 		{key: "storageClasses", comment: "The classes flexlvm and flexlvm-dataset, and flexlvm-csi with the CSI driver.", group: []value{
-			{key: "install", comment: "false: you create your own (docs/storageclass.md).", preset: true, schema: ofBoolean()},
+			{key: "install", comment: "false: you create your own (docs/storageclass.md).", defaultValue: true, schema: ofBoolean()},
 		}},
 	}
 	all = append(append(all, c.workloads...), monitoringValues())
 	return append(all, value{key: "test", comment: "The pod of `helm test`, which writes to a volume and reads the data back; with csi.install another pod does the same through the CSI driver.", group: []value{
-		{key: "image", comment: "Image with a shell, cat and df.", preset: "busybox:1.36", schema: ofString()},
-		{key: "storageClass", comment: "StorageClass of its volume.", preset: "flexlvm", schema: ofString()},
-		{key: "size", comment: "Size of its volume.", preset: "64Mi", schema: ofString()},
+		{key: "image", comment: "Image with a shell, cat and df.", defaultValue: "busybox:1.36", schema: ofString()},
+		{key: "storageClass", comment: "StorageClass of its volume.", defaultValue: "flexlvm", schema: ofString()},
+		{key: "size", comment: "Size of its volume.", defaultValue: "64Mi", schema: ofString()},
 	}})
 }
 

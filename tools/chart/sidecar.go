@@ -34,8 +34,8 @@ func knownSidecars() []sidecar {
 	}
 }
 
-// installed returns the condition that at least one of these sidecars is installed.
-func installed(keys ...string) string {
+// anyInstalled returns the condition that at least one of these sidecars is installed.
+func anyInstalled(keys ...string) string {
 	var all []string
 	for _, key := range keys {
 		all = append(all, "$.Values."+key+".install")
@@ -65,12 +65,12 @@ type sharedField struct {
 
 // addSidecars adds the sidecars' parts to the provisioner's pod, under the condition that the sidecars are
 // installed, and records their values.
-func (c *chart) addSidecars(pod map[string]any, m *marks) {
+func (c *chart) addSidecars(pod map[string]any, m *placeholders) {
 	main := container(pod) // before other containers are added
 	var shared []sharedField
 	for _, s := range c.from.sidecars {
 		w := value{key: s.key, comment: s.comment}
-		w.group = append(w.group, value{key: "install", comment: s.install, preset: false, schema: ofBoolean()})
+		w.group = append(w.group, value{key: "install", comment: s.install, defaultValue: false, schema: ofBoolean()})
 		for _, p := range s.patches {
 			switch {
 			case p.Op != "add":
@@ -91,7 +91,7 @@ func (c *chart) addSidecars(pod map[string]any, m *marks) {
 		} else if !strings.HasPrefix(f.path, toPod) {
 			panic("the chart does not know what a sidecar adds to " + f.path)
 		}
-		to[field] = m.whole(wanted(installed(f.keys...), map[string]any{field: f.value}, new(marks)))
+		to[field] = m.whole(conditional(anyInstalled(f.keys...), map[string]any{field: f.value}, new(placeholders)))
 	}
 }
 
@@ -108,23 +108,23 @@ func share(shared []sharedField, key string, p patch) []sharedField {
 }
 
 // addContainer adds the sidecar's container to the pod, and returns its values.
-func (s sidecar) addContainer(pod, content map[string]any, m *marks) []value {
+func (s sidecar) addContainer(pod, content map[string]any, m *placeholders) []value {
 	values := []value{
-		{key: "image", comment: "Its image, with the tag.", preset: content["image"], schema: ofPattern("^[^ ]+$")},
-		{key: "resources", comment: "Requests and limits of its container.", preset: content["resources"], schema: ofMap()},
+		{key: "image", comment: "Its image, with the tag.", defaultValue: content["image"], schema: ofPattern("^[^ ]+$")},
+		{key: "resources", comment: "Requests and limits of its container.", defaultValue: content["resources"], schema: ofMap()},
 	}
-	var own marks
+	var own placeholders
 	content["image"] = own.in("$.Values." + s.key + ".image")
 	content["imagePullPolicy"] = own.in("$.Values.image.pullPolicy")
 	content["resources"] = own.block("$.Values." + s.key + ".resources")
-	pod["containers"] = append(pod["containers"].([]any), map[string]any{s.key: m.whole(wanted(installed(s.key), []any{content}, &own))})
+	pod["containers"] = append(pod["containers"].([]any), map[string]any{s.key: m.whole(conditional(anyInstalled(s.key), []any{content}, &own))})
 	return values
 }
 
-// wanted returns the replacement for a mark: the part, under a condition.
-func wanted(condition string, added any, own *marks) func(indent, key string) string {
+// conditional returns the replacement for a placeholder: the part, under a condition.
+func conditional(condition string, added any, own *placeholders) func(indent, key string) string {
 	return func(indent, _ string) string {
-		text, err := marked(added)
+		text, err := withPlaceholders(added)
 		if err != nil {
 			panic(err) // it was parsed from YAML
 		}

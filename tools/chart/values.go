@@ -10,11 +10,11 @@ import (
 
 // A value is a value of the chart: a group of values, or one with a default.
 type value struct {
-	key     string
-	comment string
-	group   []value
-	preset  any
-	schema  map[string]any // the JSON schema without the description
+	key          string
+	comment      string
+	group        []value
+	defaultValue any
+	schema       map[string]any // the JSON schema without the description
 }
 
 // JSON schemas of values.
@@ -56,7 +56,7 @@ func writeValues(b *strings.Builder, values []value, indent string) error {
 			}
 			continue
 		}
-		content, err := yaml.Marshal(map[string]any{v.key: v.preset})
+		content, err := yaml.Marshal(map[string]any{v.key: v.defaultValue})
 		if err != nil {
 			return fmt.Errorf("write values: %w", err)
 		}

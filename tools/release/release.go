@@ -69,7 +69,7 @@ func (o *options) release(ctx context.Context, keyFile string) error {
 	if err != nil {
 		return err
 	}
-	if err := writeBill(filepath.Join(o.to, "flexlvm-"+o.version+".spdx.json"), o.version, dirs, plugins); err != nil {
+	if err := writeSBOM(filepath.Join(o.to, "flexlvm-"+o.version+".spdx.json"), o.version, dirs, plugins); err != nil {
 		return err
 	}
 	return sumAndSign(o.to, keyFile)

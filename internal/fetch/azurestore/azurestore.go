@@ -107,7 +107,7 @@ func (b blob) object() (store.Object, bool, error) {
 // tag returns an ETag without quotes. It identifies a state, and is not a hash.
 func tag(etag string) string { return strings.Trim(etag, `"`) }
 
-const mostAnswer = 64 * store.MiB
+const maxResponse = 64 * store.MiB
 
 // List implements store.Store.
 func (c *Container) List(ctx context.Context, each func(store.Object) error) error {
@@ -122,9 +122,9 @@ func (c *Container) List(ctx context.Context, each func(store.Object) error) err
 	for {
 		address := *c.base
 		address.RawQuery = query.Encode()
-		body, _, err := c.client.Read(ctx, address.String(), header(), mostAnswer)
+		body, _, err := c.client.Read(ctx, address.String(), header(), maxResponse)
 		if err != nil {
-			return hint(err)
+			return withAdvice(err)
 		}
 		var page struct {
 			Blobs      []blob `xml:"Blobs>Blob"`
@@ -169,7 +169,7 @@ func escape(key string) string {
 
 // Stat implements store.Store.
 func (c *Container) Stat(ctx context.Context, key, _ string) (o store.Object, sums store.Sums, err error) {
-	err = store.Again(ctx, c.client.Attempts(), func(ctx context.Context) error {
+	err = store.Retry(ctx, c.client.Attempts(), func(ctx context.Context) error {
 		ctx, _, stop := store.WatchStall(ctx, c.stall)
 		defer stop()
 		response, err := c.client.Request(ctx, http.MethodHead, c.address(key), header())
@@ -182,7 +182,7 @@ func (c *Container) Stat(ctx context.Context, key, _ string) (o store.Object, su
 		sums = sumsOf(response.Header.Get("Content-MD5"))
 		return nil
 	})
-	return o, sums, hint(err)
+	return o, sums, withAdvice(err)
 }
 
 // sumsOf returns the checksums of a blob: the MD5 that the uploader has set, if any.
@@ -201,7 +201,7 @@ func (c *Container) Open(ctx context.Context, o store.Object, part store.Span) (
 	h.Set("Accept-Encoding", "gzip") // compressed content is read as it is stored
 	s, answered, err := c.client.OpenAs(ctx, c.address(o.Key), h, o, part)
 	if err != nil {
-		return store.Stream{}, hint(err)
+		return store.Stream{}, withAdvice(err)
 	}
 	if tag(answered.Get("ETag")) != o.ETag {
 		_ = s.Body.Close()
@@ -217,7 +217,7 @@ func (c *Container) Open(ctx context.Context, o store.Object, part store.Span) (
 // Parts implements store.Store: blobs have an MD5 of the whole or none.
 func (c *Container) Parts(context.Context, store.Object, int) ([]int64, error) { return nil, nil }
 
-func hint(err error) error {
+func withAdvice(err error) error {
 	var e *store.HTTPError
 	if !errors.As(err, &e) {
 		return err

@@ -6,7 +6,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -105,13 +104,8 @@ func canonical(request *http.Request, account string) string {
 // signToken adds the token of a workload identity.
 func (k keys) signToken(request *http.Request) error {
 	token, err := k.tokens.Token()
-	var refused *oauth2.RetrieveError
-	if errors.As(err, &refused) && refused.Response != nil && refused.Response.StatusCode < http.StatusInternalServerError && refused.Response.StatusCode != http.StatusTooManyRequests {
-		// Only the parts of the response that cannot hold a secret.
-		return fmt.Errorf("%w: the token server answers %d %s", store.ErrNoCredentials, refused.Response.StatusCode, refused.ErrorCode)
-	}
 	if err != nil {
-		return fmt.Errorf("ask for a token: %w", err)
+		return web.TokenError(err)
 	}
 	token.SetAuthHeader(request)
 	return nil

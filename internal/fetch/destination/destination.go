@@ -39,10 +39,10 @@ type Dir struct {
 	lock *os.File
 
 	mu sync.Mutex
-	// known are the paths that were found to be real directories.
-	known map[string]bool
-	// shelves are the open directories of temporary files, by name below tmp.
-	shelves map[string]*os.File
+	// realDirs are the paths that were found to be real directories.
+	realDirs map[string]bool
+	// subdirs are the open directories of temporary files, by name below tmp.
+	subdirs map[string]*os.File
 }
 
 // Open creates the directory if it is missing, and locks it for this process.
@@ -54,7 +54,7 @@ func Open(name string) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open destination: %w", err)
 	}
-	d := &Dir{Root: root, known: map[string]bool{"": true}, shelves: map[string]*os.File{}}
+	d := &Dir{Root: root, realDirs: map[string]bool{"": true}, subdirs: map[string]*os.File{}}
 	if err := d.open(); err != nil {
 		d.Close()
 		return nil, fmt.Errorf("open destination %s: %w", name, err)
@@ -95,7 +95,7 @@ func (d *Dir) Close() {
 			_ = f.Close()
 		}
 	}
-	for _, dir := range d.shelves {
+	for _, dir := range d.subdirs {
 		_ = dir.Close()
 	}
 	if d.Tmp != nil {
@@ -113,7 +113,7 @@ func (d *Dir) Mkdir(name string) error {
 }
 
 func (d *Dir) mkdirLocked(name string) error {
-	if d.known[name] {
+	if d.realDirs[name] {
 		return nil
 	}
 	if err := d.mkdirLocked(Parent(name)); err != nil {
@@ -129,7 +129,7 @@ func (d *Dir) mkdirLocked(name string) error {
 	if !info.IsDir() {
 		return fmt.Errorf("%s %w: a directory must go there", name, store.ErrInTheWay)
 	}
-	d.known[name] = true
+	d.realDirs[name] = true
 	return nil
 }
 
@@ -139,7 +139,7 @@ func (d *Dir) Lstat(name string) (fs.FileInfo, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i, c := range name {
-		if c != '/' || d.known[name[:i]] {
+		if c != '/' || d.realDirs[name[:i]] {
 			continue
 		}
 		info, err := d.Root.Lstat(name[:i])
@@ -149,7 +149,7 @@ func (d *Dir) Lstat(name string) (fs.FileInfo, error) {
 		if !info.IsDir() {
 			return nil, fs.ErrNotExist
 		}
-		d.known[name[:i]] = true
+		d.realDirs[name[:i]] = true
 	}
 	return d.Root.Lstat(name)
 }
@@ -173,11 +173,11 @@ func (d *Dir) Create(temp string, size int64) (*os.File, error) {
 	return file, nil
 }
 
-// createEmpty creates a temporary file in its shelf, which is already open. os.Root would resolve the
+// createEmpty creates a temporary file in its subdirectory, which is already open. os.Root would resolve the
 // path and check whether the file can be polled, with six more system calls, which matters for small
 // files. O_EXCL follows no link.
 func (d *Dir) createEmpty(temp string) (*os.File, error) {
-	dir, file, err := d.onShelf(temp)
+	dir, file, err := d.inSubdir(temp)
 	if err != nil {
 		return nil, err
 	}
@@ -205,8 +205,8 @@ func (d *Dir) Reopen(temp string) (*os.File, error) {
 	return d.Tmp.OpenFile(temp, os.O_RDWR, 0)
 }
 
-// Taken returns how many bytes of disk a temporary file occupies; 0 if there is none.
-func (d *Dir) Taken(temp string) int64 {
+// AllocatedBytes returns how many bytes of disk a temporary file occupies; 0 if there is none.
+func (d *Dir) AllocatedBytes(temp string) int64 {
 	info, err := d.Tmp.Lstat(temp)
 	if err != nil {
 		return 0
@@ -228,7 +228,7 @@ func (d *Dir) OpenDir(name string) (*os.File, error) {
 
 // Publish renames a temporary file to its name in a directory that OpenDir opened.
 func (d *Dir) Publish(temp string, dir *os.File, name string) error {
-	from, file, err := d.onShelf(temp)
+	from, file, err := d.inSubdir(temp)
 	if err != nil {
 		return err
 	}
@@ -242,19 +242,19 @@ func (d *Dir) Publish(temp string, dir *os.File, name string) error {
 	return nil
 }
 
-// onShelf returns the open directory of a temporary file, and the file's name in it.
-func (d *Dir) onShelf(temp string) (*os.File, string, error) {
-	shelf, file := path.Split(temp)
-	dir, err := d.Shelf(strings.TrimSuffix(shelf, "/"))
+// inSubdir returns the open directory of a temporary file, and the file's name in it.
+func (d *Dir) inSubdir(temp string) (*os.File, string, error) {
+	subdir, file := path.Split(temp)
+	dir, err := d.TempSubdir(strings.TrimSuffix(subdir, "/"))
 	return dir, file, err
 }
 
-// Shelf opens a directory of temporary files, once. Each worker has its own: workers that
+// TempSubdir opens a directory of temporary files, once. Each worker has its own: workers that
 // create files in one directory wait for each other.
-func (d *Dir) Shelf(name string) (*os.File, error) {
+func (d *Dir) TempSubdir(name string) (*os.File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if dir := d.shelves[name]; dir != nil {
+	if dir := d.subdirs[name]; dir != nil {
 		return dir, nil
 	}
 	if name != "" {
@@ -264,7 +264,7 @@ func (d *Dir) Shelf(name string) (*os.File, error) {
 	}
 	dir, err := d.Tmp.Open(path.Join(".", name))
 	if err == nil {
-		d.shelves[name] = dir
+		d.subdirs[name] = dir
 	}
 	return dir, err
 }
@@ -304,20 +304,20 @@ func (d *Dir) Sweep(keep map[string]bool) (removed int, err error) {
 	return removed, err
 }
 
-// Clear removes all temporary files and shelves.
+// Clear removes all temporary files and subdirectories.
 func (d *Dir) Clear() error {
 	if _, err := d.Sweep(nil); err != nil {
 		return err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for name, dir := range d.shelves {
+	for name, dir := range d.subdirs {
 		_ = dir.Close()
-		delete(d.shelves, name)
+		delete(d.subdirs, name)
 	}
 	names, err := fs.ReadDir(d.Tmp.FS(), ".")
-	for _, shelf := range names {
-		err = errors.Join(err, d.Tmp.Remove(shelf.Name()))
+	for _, subdir := range names {
+		err = errors.Join(err, d.Tmp.Remove(subdir.Name()))
 	}
 	return err
 }
@@ -342,15 +342,15 @@ func (d *Dir) Remove(name string) error {
 			break
 		}
 		d.mu.Lock()
-		delete(d.known, dir)
+		delete(d.realDirs, dir)
 		d.mu.Unlock()
 	}
 	return nil
 }
 
-// WriteWhole atomically writes a small file of the control directory: temporary file, sync, rename,
+// ReplaceFile atomically writes a small file of the control directory: temporary file, sync, rename,
 // sync. Everything written before is durable before the file has its name.
-func (d *Dir) WriteWhole(name string, data []byte) error {
+func (d *Dir) ReplaceFile(name string, data []byte) error {
 	temp := strings.ReplaceAll(path.Base(name), ".", "-") + ".new"
 	_ = d.Tmp.Remove(temp)
 	file, err := d.Create(temp, 0)
@@ -370,8 +370,8 @@ func (d *Dir) WriteWhole(name string, data []byte) error {
 	return d.Sync()
 }
 
-// Folds reports whether the file system treats names that differ only by case as equal.
-func (d *Dir) Folds() (bool, error) {
+// IsCaseInsensitive reports whether the file system treats names that differ only by case as equal.
+func (d *Dir) IsCaseInsensitive() (bool, error) {
 	const upper, lower = "CASE", "case"
 	_ = d.Tmp.Remove(upper)
 	file, err := d.Create(upper, 0)

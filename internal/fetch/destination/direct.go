@@ -16,7 +16,7 @@ const DirectBlock = 4096
 // another copy and evict other data. It returns nil if the file system does not support direct writes.
 // Direct writes are not used for files that are read again to be verified.
 func (d *Dir) OpenDirect(temp string) *os.File {
-	dir, file, err := d.onShelf(temp)
+	dir, file, err := d.inSubdir(temp)
 	if err != nil {
 		return nil
 	}

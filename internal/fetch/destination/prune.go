@@ -46,6 +46,6 @@ func Prune(root *os.Root, keep func(name string, dir bool) bool) (removed int, e
 func (d *Dir) Prune(keep func(name string, dir bool) bool) (removed int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.known = map[string]bool{"": true}
+	d.realDirs = map[string]bool{"": true}
 	return Prune(d.Root, keep)
 }

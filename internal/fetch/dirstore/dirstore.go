@@ -134,7 +134,7 @@ func (d *Directory) List(ctx context.Context, each func(store.Object) error) err
 }
 
 // ListRest lists all files below a directory that can be listed, while others may write there. A
-// subdirectory that cannot be listed is reported as an object with a flaw. Files that are deleted
+// subdirectory that cannot be listed is reported as an object that is Unfetchable. Files that are deleted
 // before they are read are skipped.
 func (d *Directory) ListRest(ctx context.Context, each func(store.Object) error) error {
 	return d.walk(ctx, each, func(name string, err error) error {
@@ -146,14 +146,14 @@ func (d *Directory) ListRest(ctx context.Context, each func(store.Object) error)
 		case store.Classify(err) == store.Transient:
 			return err // a retry may list everything
 		}
-		return each(store.Object{Key: d.source.Prefix + name, Flaw: "it cannot be listed: " + err.Error()})
+		return each(store.Object{Key: d.source.Prefix + name, Unfetchable: "it cannot be listed: " + err.Error()})
 	})
 }
 
 // walk calls each with all files below a directory, and failed with the paths that cannot be read. If
 // failed returns nil, the walk continues with the entries that were listed before the error.
 func (d *Directory) walk(ctx context.Context, each func(store.Object) error, failed func(name string, err error) error) error {
-	return fs.WalkDir(walked{d.root.FS(), ctx, d}, ".", func(name string, entry fs.DirEntry, err error) error {
+	return fs.WalkDir(trackedFS{d.root.FS(), ctx, d}, ".", func(name string, entry fs.DirEntry, err error) error {
 		if entry != nil && entry.IsDir() && (name == store.ControlDir || name == lostAndFound && d.skipsRecovered(entry, err)) {
 			return fs.SkipDir // belongs to fetch, or to the file system
 		}
@@ -166,7 +166,7 @@ func (d *Directory) walk(ctx context.Context, each func(store.Object) error, fai
 		if entry.IsDir() {
 			return nil
 		}
-		returned := store.Calling(ctx, looking, d.source.Prefix+name)
+		returned := store.TrackCall(ctx, statting, d.source.Prefix+name)
 		info, err := entry.Info()
 		returned()
 		if err != nil {
@@ -190,24 +190,24 @@ func (d *Directory) skipsRecovered(entry fs.DirEntry, err error) bool {
 	return err == nil && info.Sys().(*syscall.Stat_t).Uid == 0
 }
 
-// Descriptions of calls, for store.Calling.
+// Descriptions of calls, for store.TrackCall.
 const (
-	looking = "looking at"
-	listing = "listing"
-	opening = "opening"
-	reading = "reading"
+	statting = "looking at"
+	listing  = "listing"
+	opening  = "opening"
+	reading  = "reading"
 )
 
-// walked is the directory for fs.WalkDir. It announces its calls.
-type walked struct {
+// trackedFS is the directory for fs.WalkDir. It announces its calls.
+type trackedFS struct {
 	fs.FS
 	ctx context.Context
 	dir *Directory
 }
 
 // Stat implements fs.StatFS.
-func (w walked) Stat(name string) (fs.FileInfo, error) {
-	defer store.Calling(w.ctx, looking, w.dir.source.Prefix+name)()
+func (w trackedFS) Stat(name string) (fs.FileInfo, error) {
+	defer store.TrackCall(w.ctx, statting, w.dir.source.Prefix+name)()
 	return w.dir.root.Stat(name)
 }
 
@@ -216,9 +216,9 @@ func (w walked) Stat(name string) (fs.FileInfo, error) {
 const listedAtOnce = 512
 
 // ReadDir implements fs.ReadDirFS.
-func (w walked) ReadDir(name string) ([]fs.DirEntry, error) {
+func (w trackedFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	path := w.dir.source.Prefix + name
-	returned := store.Calling(w.ctx, listing, path)
+	returned := store.TrackCall(w.ctx, listing, path)
 	dir, err := w.dir.root.Open(name)
 	returned()
 	if err != nil {
@@ -227,7 +227,7 @@ func (w walked) ReadDir(name string) ([]fs.DirEntry, error) {
 	defer func() { _ = dir.Close() }() // it was only read
 	var all []fs.DirEntry
 	for {
-		returned := store.Calling(w.ctx, listing, path)
+		returned := store.TrackCall(w.ctx, listing, path)
 		some, err := dir.ReadDir(listedAtOnce)
 		returned()
 		all = append(all, some...)
@@ -244,7 +244,7 @@ func (w walked) ReadDir(name string) ([]fs.DirEntry, error) {
 
 // Stat implements store.Store.
 func (d *Directory) Stat(ctx context.Context, key, _ string) (store.Object, store.Sums, error) {
-	defer store.Calling(ctx, looking, key)()
+	defer store.TrackCall(ctx, statting, key)()
 	info, err := d.root.Lstat(d.Name(key))
 	if os.IsNotExist(err) {
 		return store.Object{}, store.Sums{}, fmt.Errorf("%w: %w", store.ErrGone, err)
@@ -264,7 +264,7 @@ func (d *Directory) Open(ctx context.Context, object store.Object, part store.Sp
 	if now.ETag != object.ETag {
 		return store.Stream{}, store.ErrChanged
 	}
-	returned := store.Calling(ctx, opening, object.Key)
+	returned := store.TrackCall(ctx, opening, object.Key)
 	file, err := d.root.Open(d.Name(object.Key))
 	returned()
 	if err != nil {
@@ -279,7 +279,7 @@ func (d *Directory) Parts(context.Context, store.Object, int) ([]int64, error) {
 
 // Pinned reads a span of a file, and checks at the end that the file has not changed.
 type Pinned struct {
-	ctx      context.Context // for store.Calling
+	ctx      context.Context // for store.TrackCall
 	dir      *Directory
 	object   store.Object
 	file     *os.File
@@ -288,7 +288,7 @@ type Pinned struct {
 
 // Check fails with store.ErrChanged if the file has changed since it was opened.
 func (p *Pinned) Check() error {
-	defer store.Calling(p.ctx, looking, p.object.Key)()
+	defer store.TrackCall(p.ctx, statting, p.object.Key)()
 	etag, err := p.dir.etagNow(p.file, unix.Statx)
 	if err != nil {
 		return err
@@ -301,7 +301,7 @@ func (p *Pinned) Check() error {
 
 // ReadAt implements io.ReaderAt for the whole file.
 func (p *Pinned) ReadAt(b []byte, at int64) (int, error) {
-	defer store.Calling(p.ctx, reading, p.object.Key)()
+	defer store.TrackCall(p.ctx, reading, p.object.Key)()
 	return p.file.ReadAt(b, at)
 }
 
@@ -327,6 +327,6 @@ func (p *Pinned) Read(b []byte) (int, error) {
 
 // Close implements io.Closer. On NFS, closing may wait for the server.
 func (p *Pinned) Close() error {
-	defer store.Calling(p.ctx, "closing", p.object.Key)()
+	defer store.TrackCall(p.ctx, "closing", p.object.Key)()
 	return p.file.Close()
 }

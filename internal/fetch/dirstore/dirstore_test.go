@@ -56,7 +56,7 @@ func TestLostAndFoundIsUploaded(t *testing.T) {
 	}
 	list := func(d *Directory) (keys []string) {
 		require.NoError(t, d.ListRest(t.Context(), func(o store.Object) error {
-			require.Empty(t, o.Flaw)
+			require.Empty(t, o.Unfetchable)
 			keys = append(keys, o.Key[len(dir):])
 			return nil
 		}))
@@ -115,7 +115,7 @@ func TestWhatGoesWhileItIsListed(t *testing.T) {
 			if keys = append(keys, o.Key[len(dir):]); len(keys) == 1 {
 				require.NoError(t, os.RemoveAll(filepath.Join(dir, "d")))
 			}
-			require.Empty(t, o.Flaw)
+			require.Empty(t, o.Unfetchable)
 			return nil
 		})
 		return keys, err

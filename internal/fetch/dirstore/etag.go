@@ -22,9 +22,9 @@ func (d *Directory) objectOf(name string, info fs.FileInfo) store.Object {
 	case mode.IsRegular():
 		o.ETag = d.etagOf(info)
 	case mode&fs.ModeSymlink != 0:
-		o.Flaw = "it is a symbolic link"
+		o.Unfetchable = "it is a symbolic link"
 	default:
-		o.Flaw = "it is not a regular file"
+		o.Unfetchable = "it is not a regular file"
 	}
 	return o
 }

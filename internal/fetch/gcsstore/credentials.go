@@ -34,13 +34,8 @@ func authorize(config Config) (func(context.Context, http.Header) error, error) 
 			return fmt.Errorf("%w: %w", store.ErrNoCredentials, err)
 		}
 		token, err := from.Token()
-		var refused *oauth2.RetrieveError
-		if errors.As(err, &refused) && refused.Response != nil && refused.Response.StatusCode < http.StatusInternalServerError && refused.Response.StatusCode != http.StatusTooManyRequests {
-			// Only the parts of the response that cannot hold a secret.
-			return fmt.Errorf("%w: the token server answers %d %s", store.ErrNoCredentials, refused.Response.StatusCode, refused.ErrorCode)
-		}
 		if err != nil {
-			return fmt.Errorf("ask for a token: %w", err)
+			return web.TokenError(err)
 		}
 		token.SetAuthHeader(&http.Request{Header: header})
 		return nil

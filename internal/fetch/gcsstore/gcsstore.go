@@ -89,7 +89,7 @@ func (r resource) sums() store.Sums {
 	return s
 }
 
-const mostAnswer = 64 * store.MiB
+const maxResponse = 64 * store.MiB
 
 // List implements store.Store.
 func (b *Bucket) List(ctx context.Context, each func(store.Object) error) error {
@@ -102,9 +102,9 @@ func (b *Bucket) List(ctx context.Context, each func(store.Object) error) error 
 	}
 	query := url.Values{"prefix": {b.source.ListPrefix()}, "fields": {"nextPageToken,items(" + fields + ")"}}
 	for {
-		body, _, err := b.client.Read(ctx, b.base+"?"+query.Encode(), nil, mostAnswer)
+		body, _, err := b.client.Read(ctx, b.base+"?"+query.Encode(), nil, maxResponse)
 		if err != nil {
-			return hint(err)
+			return withAdvice(err)
 		}
 		var page struct {
 			Items         []resource
@@ -131,9 +131,9 @@ func (b *Bucket) List(ctx context.Context, each func(store.Object) error) error 
 func (b *Bucket) address(key string) string { return b.base + "/" + url.PathEscape(key) }
 
 func (b *Bucket) resource(ctx context.Context, key string) (r resource, err error) {
-	body, _, err := b.client.Read(ctx, b.address(key)+"?fields="+fields, nil, mostAnswer)
+	body, _, err := b.client.Read(ctx, b.address(key)+"?fields="+fields, nil, maxResponse)
 	if err != nil {
-		return r, hint(err)
+		return r, withAdvice(err)
 	}
 	return r, json.Unmarshal(body, &r)
 }
@@ -149,7 +149,7 @@ func (b *Bucket) Open(ctx context.Context, o store.Object, part store.Span) (sto
 	generation := strings.TrimPrefix(o.ETag, "generation ")
 	s, header, err := b.client.OpenAs(ctx, b.address(o.Key)+"?alt=media&ifGenerationMatch="+url.QueryEscape(generation), http.Header{"Accept-Encoding": {"gzip"}}, o, part)
 	if err != nil {
-		return store.Stream{}, hint(err)
+		return store.Stream{}, withAdvice(err)
 	}
 	if now := header.Get("X-Goog-Generation"); now != "" && now != generation {
 		_ = s.Body.Close()
@@ -180,7 +180,7 @@ func sumsOf(header http.Header) store.Sums {
 // Parts implements store.Store: checksums are of whole objects.
 func (b *Bucket) Parts(context.Context, store.Object, int) ([]int64, error) { return nil, nil }
 
-func hint(err error) error {
+func withAdvice(err error) error {
 	var e *store.HTTPError
 	if !errors.As(err, &e) {
 		return err

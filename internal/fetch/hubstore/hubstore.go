@@ -135,11 +135,11 @@ func (r *Repository) address(parts ...string) *url.URL {
 	return &u
 }
 
-// mostAnswer bounds one answer of the API, in bytes.
-const mostAnswer = 64 * store.MiB
+// maxResponse bounds one answer of the API, in bytes.
+const maxResponse = 64 * store.MiB
 
-// hint adds advice if the Hub denies access. The Hub also reports private repositories as not found.
-func hint(err error) error {
+// withAdvice adds advice if the Hub denies access. The Hub also reports private repositories as not found.
+func withAdvice(err error) error {
 	var e *store.HTTPError
 	if errors.As(err, &e) && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) {
 		return fmt.Errorf("%w (check the name, the token, and that its owner may read the repository)", err)
@@ -150,9 +150,9 @@ func hint(err error) error {
 // List implements store.Store. All objects are of the commit that the revision names now.
 func (r *Repository) List(ctx context.Context, each func(store.Object) error) error {
 	org, name, _ := strings.Cut(r.id, "/")
-	body, _, err := r.client.Read(ctx, r.address("api", r.kind, org, name, "revision", r.revision).String(), nil, mostAnswer)
+	body, _, err := r.client.Read(ctx, r.address("api", r.kind, org, name, "revision", r.revision).String(), nil, maxResponse)
 	if err != nil {
-		return fmt.Errorf("ask for revision %s: %w", r.revision, hint(err))
+		return fmt.Errorf("ask for revision %s: %w", r.revision, withAdvice(err))
 	}
 	var of struct{ SHA string }
 	if err := json.Unmarshal(body, &of); err != nil || !commit.MatchString(of.SHA) {
@@ -194,9 +194,9 @@ func (r *Repository) tree(ctx context.Context, address *url.URL, query url.Value
 			return errors.New("list the tree: the server returned the same page token twice")
 		}
 		seen[address.RawQuery] = true
-		body, header, err := r.client.Read(ctx, address.String(), nil, mostAnswer)
+		body, header, err := r.client.Read(ctx, address.String(), nil, maxResponse)
 		if err != nil {
-			return fmt.Errorf("list the tree: %w", hint(err))
+			return fmt.Errorf("list the tree: %w", withAdvice(err))
 		}
 		var page []entry
 		if err := json.Unmarshal(body, &page); err != nil {
@@ -250,7 +250,7 @@ func fileOf(e entry) (file, error) {
 	return f, nil
 }
 
-// Revision implements store.Revised.
+// Revision implements store.Revisioned.
 func (r *Repository) Revision() string { return r.commit }
 
 // content returns the URL of a file.
@@ -272,13 +272,13 @@ func (r *Repository) Stat(ctx context.Context, key, _ string) (store.Object, sto
 	}
 	ranges, size, err := r.client.Ranges(ctx, r.content(key), nil, f.Object)
 	if err != nil {
-		return store.Object{}, store.Sums{}, hint(err)
+		return store.Object{}, store.Sums{}, withAdvice(err)
 	}
 	if size >= 0 && size != f.Size {
 		return store.Object{}, store.Sums{}, otherSize(f, size)
 	}
 	o := f.Object
-	o.Whole = !ranges
+	o.NoRanges = !ranges
 	return o, f.sums, nil
 }
 
@@ -294,7 +294,7 @@ func (r *Repository) Open(ctx context.Context, object store.Object, part store.S
 	}
 	s, err := r.client.Open(ctx, r.content(object.Key), nil, object, part)
 	if err != nil {
-		return store.Stream{}, hint(err)
+		return store.Stream{}, withAdvice(err)
 	}
 	if s.Size != f.Size {
 		_ = s.Body.Close()

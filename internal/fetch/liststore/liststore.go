@@ -24,8 +24,8 @@ type List struct {
 	sum     string // SHA-256 of the fetched list
 }
 
-// mostList bounds a list, in bytes: about 500,000 files.
-const mostList = 128 * store.MiB
+// maxList bounds a list, in bytes: about 500,000 files.
+const maxList = 128 * store.MiB
 
 var pinned = regexp.MustCompile(`^sha256=[0-9a-f]{64}$`)
 
@@ -67,7 +67,7 @@ func New(source store.Source, config web.Config, credentialsDir string) (store.S
 
 // List implements store.Store.
 func (l *List) List(ctx context.Context, each func(store.Object) error) error {
-	text, _, err := l.client.Read(ctx, l.address.String(), nil, mostList)
+	text, _, err := l.client.Read(ctx, l.address.String(), nil, maxList)
 	if err != nil {
 		return fmt.Errorf("read the list: %w", err)
 	}
@@ -89,7 +89,7 @@ func (l *List) List(ctx context.Context, each func(store.Object) error) error {
 	return nil
 }
 
-// Revision implements store.Revised: the SHA-256 of the list.
+// Revision implements store.Revisioned: the SHA-256 of the list.
 func (l *List) Revision() string { return "sha256:" + l.sum }
 
 // Stat implements store.Store. A list does not change while it is fetched, so Stat only asks whether
@@ -107,7 +107,7 @@ func (l *List) Stat(ctx context.Context, key, _ string) (store.Object, store.Sum
 		return store.Object{}, store.Sums{}, otherSize(i, size)
 	}
 	o := i.Object
-	o.Whole = !ranges
+	o.NoRanges = !ranges
 	return o, i.sums, nil
 }
 

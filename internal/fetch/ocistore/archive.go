@@ -43,7 +43,7 @@ func (l layer) unpacked() string {
 	return l.Key + ".tar"
 }
 
-// Archives implements store.Packed.
+// Archives implements store.Archived.
 func (a *Artifact) Archives(dir *os.Root) (store.Store, error) {
 	missing, wanted := map[string]layer{}, map[string]bool{}
 	for _, l := range a.layers {
@@ -70,7 +70,7 @@ func (a *Artifact) Archives(dir *os.Root) (store.Store, error) {
 	return blobs{a, missing}, nil
 }
 
-// Unpack implements store.Packed. Killed at any instant, a file with the name of a tar is complete.
+// Unpack implements store.Archived. Killed at any instant, a file with the name of a tar is complete.
 func (a *Artifact) Unpack(ctx context.Context, dir *os.Root) error {
 	a.files = map[string]member{}
 	for i := range a.layers {
@@ -170,7 +170,7 @@ func expand(ctx context.Context, out io.Writer, in io.Reader, pack string) error
 	}
 }
 
-// members returns the files and directories of a tar, and its other entries with the flaw that makes them unusable.
+// members returns the files and directories of a tar, and its other entries with the reason why they cannot be unpacked.
 func (t *archive) members(ctx context.Context) ([]member, error) {
 	var out []member
 	in, buf := tar.NewReader(t.file), make([]byte, store.MiB)
@@ -185,8 +185,8 @@ func (t *archive) members(ctx context.Context) ([]member, error) {
 		if header.Typeflag == tar.TypeXGlobalHeader { // git archive writes a comment there
 			continue
 		}
-		m := member{tar: t, dir: header.Typeflag == tar.TypeDir, Object: store.Object{Key: strings.TrimPrefix(header.Name, "./"), Size: header.Size, Modified: header.ModTime.UTC(), Flaw: flaw(header)}}
-		if m.Flaw == "" && !m.dir {
+		m := member{tar: t, dir: header.Typeflag == tar.TypeDir, Object: store.Object{Key: strings.TrimPrefix(header.Name, "./"), Size: header.Size, Modified: header.ModTime.UTC(), Unfetchable: unfetchable(header)}}
+		if m.Unfetchable == "" && !m.dir {
 			// The tar reader does not read ahead, so the file's content begins here.
 			if m.offset, err = t.file.Seek(0, io.SeekCurrent); err != nil {
 				return nil, err
@@ -201,8 +201,8 @@ func (t *archive) members(ctx context.Context) ([]member, error) {
 	}
 }
 
-// flaw returns why an entry of a tar cannot be unpacked as a file. It is empty if the entry can, or is a directory.
-func flaw(h *tar.Header) string {
+// unfetchable returns why an entry of a tar cannot be unpacked as a file. It is empty if the entry can, or is a directory.
+func unfetchable(h *tar.Header) string {
 	switch {
 	case h.Typeflag == tar.TypeDir:
 		return ""

@@ -38,12 +38,12 @@ func TestLayers(t *testing.T) {
 			c.key = digest.FromString("x").Encoded()
 		}
 		require.Equal(t, c.key, l.Key, name)
-		require.Empty(t, l.Flaw, name)
+		require.Empty(t, l.Unfetchable, name)
 		require.NotEmpty(t, l.sums.SHA256)
 	}
 	l, err := layerOf(ocispec.Descriptor{MediaType: "a/b", Digest: digest.FromString("x"), Size: 1})
 	require.NoError(t, err)
-	require.Contains(t, l.Flaw, "no title")
+	require.Contains(t, l.Unfetchable, "no title")
 	for _, d := range []digest.Digest{"", "sha256:00", "md5:d41d8cd98f00b204e9800998ecf8427e", digest.SHA512.FromString("x")} {
 		_, err := layerOf(ocispec.Descriptor{MediaType: "a/b", Digest: d, Size: 1})
 		require.Error(t, err, d)
@@ -109,7 +109,7 @@ func TestGlobalHeadersAreNoFiles(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 	require.Equal(t, "a", found[0].Key)
-	require.Empty(t, found[0].Flaw)
+	require.Empty(t, found[0].Unfetchable)
 }
 
 // Unpacking ends with its context.

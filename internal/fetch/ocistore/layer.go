@@ -57,7 +57,7 @@ func layerOf(d ocispec.Descriptor) (layer, error) {
 	case title != "":
 		l.Key = title
 	default:
-		l.Key, l.Flaw = d.Digest.String(), fmt.Sprintf("the layer has no title, and its media type %q is not a tar", d.MediaType)
+		l.Key, l.Unfetchable = d.Digest.String(), fmt.Sprintf("the layer has no title, and its media type %q is not a tar", d.MediaType)
 	}
 	if l.pack == "" {
 		l.Key = strings.TrimPrefix(l.Key, "./")
@@ -118,20 +118,20 @@ func (b blobs) Parts(context.Context, store.Object, int) ([]int64, error) { retu
 func (a *Artifact) stat(ctx context.Context, l layer) (store.Object, store.Sums, error) {
 	ranges, size, err := a.client.Ranges(ctx, a.base+l.digest.String(), nil, l.Object)
 	if err != nil {
-		return store.Object{}, store.Sums{}, hint(err)
+		return store.Object{}, store.Sums{}, withAdvice(err)
 	}
 	if size >= 0 && size != l.Size {
 		return store.Object{}, store.Sums{}, otherSize(l, size)
 	}
 	o := l.Object
-	o.Whole = !ranges
+	o.NoRanges = !ranges
 	return o, l.sums, nil
 }
 
 func (a *Artifact) open(ctx context.Context, l layer, part store.Span) (store.Stream, error) {
 	s, err := a.client.Open(ctx, a.base+l.digest.String(), nil, l.Object, part)
 	if err != nil {
-		return store.Stream{}, hint(err)
+		return store.Stream{}, withAdvice(err)
 	}
 	if s.Size != l.Size {
 		_ = s.Body.Close()

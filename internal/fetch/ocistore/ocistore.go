@@ -144,7 +144,7 @@ func translated(err error) error {
 	return err
 }
 
-func hint(err error) error {
+func withAdvice(err error) error {
 	var e *store.HTTPError
 	if errors.As(err, &e) && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) {
 		return fmt.Errorf("%w (check the name and the credentials, a file .dockerconfigjson)", err)
@@ -154,7 +154,7 @@ func hint(err error) error {
 
 // manifest fetches a manifest and verifies its digest.
 func (a *Artifact) manifest(ctx context.Context, reference string) (desc ocispec.Descriptor, data []byte, err error) {
-	err = store.Again(ctx, a.attempts, func(ctx context.Context) error {
+	err = store.Retry(ctx, a.attempts, func(ctx context.Context) error {
 		ctx, _, stop := store.WatchStall(ctx, a.config.Stall)
 		defer stop()
 		var body io.ReadCloser
@@ -166,12 +166,12 @@ func (a *Artifact) manifest(ctx context.Context, reference string) (desc ocispec
 		return store.Cause(ctx, err)
 	})
 	if err != nil {
-		return desc, nil, fmt.Errorf("fetch manifest %s: %w", reference, hint(err))
+		return desc, nil, fmt.Errorf("fetch manifest %s: %w", reference, withAdvice(err))
 	}
 	return desc, data, nil
 }
 
-// Resolve implements store.Packed.
+// Resolve implements store.Archived.
 func (a *Artifact) Resolve(ctx context.Context) error {
 	desc, data, err := a.manifest(ctx, a.reference)
 	if err != nil {
@@ -228,7 +228,7 @@ func choose(manifests []ocispec.Descriptor) (ocispec.Descriptor, error) {
 	return ocispec.Descriptor{}, fmt.Errorf("the index has no manifest for linux/%s, only for: %s; name one by its digest", runtime.GOARCH, cmp.Or(strings.Join(have, ", "), "none"))
 }
 
-// Revision implements store.Revised: the digest to which the reference resolved.
+// Revision implements store.Revisioned: the digest to which the reference resolved.
 func (a *Artifact) Revision() string { return a.digest.String() }
 
 // sumOf returns the SHA-256 of a digest; other algorithms cannot be verified.

@@ -20,12 +20,12 @@ import (
 // TokenFile is the file of a directory that holds the token.
 const TokenFile = "token"
 
-// leastToken is the least length of a token, in bytes. Any client that connects to a peer sees the
+// minToken is the least length of a token, in bytes. Any client that connects to a peer sees the
 // peer's public key, and could find a token that is easy to guess.
-const leastToken = 32
+const minToken = 32
 
-// errStranger: the other side does not have the token of the dataset.
-var errStranger = errors.New("the other side does not have the token of this dataset")
+// errWrongToken: the other side does not have the token of the dataset.
+var errWrongToken = errors.New("the other side does not have the token of this dataset")
 
 // Identity is what the peers of one dataset share.
 type Identity struct {
@@ -48,8 +48,8 @@ func ReadIdentity(dir, dataset string) (*Identity, error) {
 // NewIdentity returns the identity of a dataset. The same token yields another identity for each
 // dataset.
 func NewIdentity(token []byte, dataset string) (*Identity, error) {
-	if len(token) < leastToken {
-		return nil, fmt.Errorf("the token of peers has %d bytes; give %d or more that nobody can guess, such as from openssl rand -hex 32", len(token), leastToken)
+	if len(token) < minToken {
+		return nil, fmt.Errorf("the token of peers has %d bytes; give %d or more that nobody can guess, such as from openssl rand -hex 32", len(token), minToken)
 	}
 	seed, err := hkdf.Key(sha256.New, token, nil, "flexlvm peers of dataset "+dataset, ed25519.SeedSize)
 	if err != nil {
@@ -77,11 +77,11 @@ func (i *Identity) tls() *tls.Config {
 
 func (i *Identity) verify(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) != 1 {
-		return errStranger
+		return errWrongToken
 	}
 	public, is := state.PeerCertificates[0].PublicKey.(ed25519.PublicKey)
 	if !is || subtle.ConstantTimeCompare(public, i.public) != 1 {
-		return errStranger
+		return errWrongToken
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// MostIndex bounds an index, in bytes: about 500,000 files. Larger datasets are not copied from peers.
-const MostIndex = 128 * store.MiB
+// MaxIndex bounds an index, in bytes: about 500,000 files. Larger datasets are not copied from peers.
+const MaxIndex = 128 * store.MiB
 
 // ErrTooLarge: a dataset has too many files for an index.
 var ErrTooLarge = errors.New("it has too many files to be copied from peers")
@@ -59,7 +59,7 @@ func (i Index) Encode() (data []byte, digest string, err error) {
 		if err := lines.Encode(f); err != nil {
 			return nil, "", fmt.Errorf("write index: %w", err)
 		}
-		if int64(out.Len()) > MostIndex {
+		if int64(out.Len()) > MaxIndex {
 			return nil, "", ErrTooLarge
 		}
 	}

@@ -25,12 +25,12 @@ const (
 )
 
 const (
-	// mostRequests bounds the requests that a peer serves concurrently. It answers further ones with
+	// maxRequests bounds the requests that a peer serves concurrently. It answers further ones with
 	// 503.
-	mostRequests = 256
-	headerTime   = 5 * time.Second // for TLS and the request
-	idleTime     = time.Minute
-	mostHeader   = 16 << 10 // bytes
+	maxRequests = 256
+	headerTime  = 5 * time.Second // for TLS and the request
+	idleTime    = time.Minute
+	maxHeader   = 16 << 10 // bytes
 )
 
 // Server serves a complete directory to other nodes. It writes nothing.
@@ -40,13 +40,13 @@ type Server struct {
 	// Open opens a file of the index; it fails for any other path, and for a file that has changed
 	// since it was fetched.
 	Open func(path string) (*os.File, error)
-	// Take waits until so many bytes may be sent.
-	Take func(ctx context.Context, bytes int64) error
+	// Throttle waits until so many bytes may be sent.
+	Throttle func(ctx context.Context, bytes int64) error
 	// Stall is how long a client may take for the next 64 KiB; 0 is no limit.
 	Stall time.Duration
 	Log   logrus.FieldLogger
-	// Most is how many requests are served concurrently; 0 is mostRequests.
-	Most int
+	// MaxRequests is how many requests are served concurrently; 0 is maxRequests.
+	MaxRequests int
 
 	requests chan struct{}
 }
@@ -56,7 +56,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, identity *Ide
 	silent := stdlog.New(io.Discard, "", 0) // any number of strangers may connect
 	server := &http.Server{
 		Handler: s.handler(), ErrorLog: silent,
-		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader,
+		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 	}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(tls.NewListener(listener, identity.tls())); !errors.Is(err, http.ErrServerClosed) {
@@ -66,7 +66,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, identity *Ide
 }
 
 func (s *Server) handler() http.Handler {
-	s.requests = make(chan struct{}, cmp.Or(s.Most, mostRequests))
+	s.requests = make(chan struct{}, cmp.Or(s.MaxRequests, maxRequests))
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+indexPath, s.bounded(s.index))
 	mux.HandleFunc("GET "+filePath, s.bounded(s.file))
@@ -121,8 +121,8 @@ type paced struct {
 }
 
 func (p *paced) Read(data []byte) (int, error) {
-	if p.server.Take != nil {
-		if err := p.server.Take(p.ctx, int64(len(data))); err != nil {
+	if p.server.Throttle != nil {
+		if err := p.server.Throttle(p.ctx, int64(len(data))); err != nil {
 			return 0, err
 		}
 	}

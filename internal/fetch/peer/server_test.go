@@ -22,7 +22,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-var token = []byte(strings.Repeat("t", leastToken))
+var token = []byte(strings.Repeat("t", minToken))
 
 // served starts a server of one file, a, that runs until the test ends.
 func served(t *testing.T, change func(*Server)) (address string, identity *Identity) {
@@ -99,7 +99,7 @@ func TestServerKnowsItsPeers(t *testing.T) {
 	address, identity := served(t, func(*Server) {})
 	other, err := NewIdentity(token, "other")
 	require.NoError(t, err)
-	stranger, err := NewIdentity([]byte(strings.Repeat("u", leastToken)), "set")
+	stranger, err := NewIdentity([]byte(strings.Repeat("u", minToken)), "set")
 	require.NoError(t, err)
 	careless := func(i *Identity) *tls.Config { // accepts any server
 		c := i.tls()
@@ -116,7 +116,7 @@ func TestServerKnowsItsPeers(t *testing.T) {
 	}
 	// A client sends nothing to a server that does not have the token.
 	_, _, err = get(t, clientOf(stranger.tls()), "https://"+address+"/index")
-	require.ErrorIs(t, err, errStranger)
+	require.ErrorIs(t, err, errWrongToken)
 	status, _, err := get(t, http.DefaultClient, "http://"+address+"/index")
 	require.NoError(t, err)
 	require.Equal(t, http.StatusBadRequest, status, "nothing without TLS")
@@ -129,8 +129,8 @@ func TestServerBoundsRequests(t *testing.T) {
 	const most = 2
 	came, release := make(chan struct{}, most), make(chan struct{})
 	address, identity := served(t, func(s *Server) {
-		s.Most = most
-		s.Take = func(ctx context.Context, _ int64) error {
+		s.MaxRequests = most
+		s.Throttle = func(ctx context.Context, _ int64) error {
 			came <- struct{}{}
 			select {
 			case <-release:

@@ -35,35 +35,35 @@ type Store struct {
 	index  Index
 	files  map[string]File
 
-	mu     sync.Mutex
-	peers  []*source
-	given  map[string]*gift // by path
-	rounds int
+	mu          sync.Mutex
+	peers       []*peerState
+	assignments map[string]*assignment // by path
+	picks       int
 }
 
-// A source is a peer, with what this store has learned about it.
-type source struct {
+// A peerState is a peer, with what this store has learned about it.
+type peerState struct {
 	address string
 	faults  int // failed requests, and files that did not match
 	open    int
 }
 
-// A gift is a file that was assigned to a peer.
-type gift struct {
-	to   *source          // nil: the next span comes from another peer
-	sent map[*source]bool // peers asked for the file since it was begun
+// An assignment records to which peer a file is assigned.
+type assignment struct {
+	to   *peerState          // nil: the next span comes from another peer
+	sent map[*peerState]bool // peers asked for the file since it was begun
 }
 
 const dialTime = 5 * time.Second
 
 // New returns a Store that asks peers. It sends nothing yet.
 func New(c Config) (*Store, error) {
-	s := &Store{digest: c.Index, stall: c.Stall, given: map[string]*gift{}}
+	s := &Store{digest: c.Index, stall: c.Stall, assignments: map[string]*assignment{}}
 	for _, address := range c.Peers {
 		if _, _, err := net.SplitHostPort(address); err != nil {
 			return nil, store.Usage(fmt.Errorf("peer %q is not of the form HOST:PORT: %w", address, err))
 		}
-		s.peers = append(s.peers, &source{address: address})
+		s.peers = append(s.peers, &peerState{address: address})
 	}
 	if len(s.peers) == 0 || c.Index == "" {
 		return nil, store.Usage(errors.New("peers and the digest of their index go together; give both"))
@@ -72,7 +72,7 @@ func New(c Config) (*Store, error) {
 	s.client = &http.Client{
 		Transport: &http.Transport{
 			DialContext: (&net.Dialer{Timeout: dialTime}).DialContext, TLSClientConfig: c.Identity.tls(), TLSHandshakeTimeout: dialTime,
-			ResponseHeaderTimeout: c.Stall, MaxIdleConnsPerHost: mostRequests, IdleConnTimeout: idleTime / 2, DisableCompression: true,
+			ResponseHeaderTimeout: c.Stall, MaxIdleConnsPerHost: maxRequests, IdleConnTimeout: idleTime / 2, DisableCompression: true,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -104,27 +104,27 @@ func (f File) object() store.Object {
 	return store.Object{Key: f.Path, Size: f.Bytes, ETag: f.ETag, Version: f.VersionID, Modified: f.Modified}
 }
 
-func (s *Store) readIndex(ctx context.Context, from *source) error {
-	ctx, dog, stop := store.WatchStall(ctx, s.stall)
+func (s *Store) readIndex(ctx context.Context, from *peerState) error {
+	ctx, watchdog, stop := store.WatchStall(ctx, s.stall)
 	defer stop()
 	body, err := s.get(ctx, from, indexPath, nil, nil)
 	if err != nil {
 		return store.Cause(ctx, err)
 	}
-	data, err := io.ReadAll(io.LimitReader(dog.Feed(body), MostIndex+1))
+	data, err := io.ReadAll(io.LimitReader(watchdog.Feed(body), MaxIndex+1))
 	_ = body.Close() // it was only read
 	err = store.Cause(ctx, err)
 	if err == nil {
 		s.index, err = parseIndex(data, s.digest)
 	}
 	if err != nil {
-		s.blame(from)
+		s.addFault(from)
 		return fmt.Errorf("peer %s: %w", from.address, err)
 	}
 	return nil
 }
 
-// Revision implements store.Revised.
+// Revision implements store.Revisioned.
 func (s *Store) Revision() string { return s.index.Revision }
 
 // Stat implements store.Store. The run calls it whenever it begins a large file.
@@ -135,7 +135,7 @@ func (s *Store) Stat(_ context.Context, key, _ string) (store.Object, store.Sums
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.begin(key)
+	s.assign(key)
 	return f.object(), f.sums(), nil
 }
 
@@ -151,10 +151,10 @@ func (s *Store) Open(ctx context.Context, object store.Object, part store.Span) 
 	if part.Length == 0 {
 		return out, nil
 	}
-	from := s.ask(f.Path, part.Length == f.Bytes)
+	from := s.peerFor(f.Path, part.Length == f.Bytes)
 	body, err := s.get(ctx, from, filePath, url.Values{pathQuery: {f.Path}}, &part)
 	if err != nil {
-		s.forget(f.Path, from)
+		s.reassign(f.Path, from)
 		return store.Stream{}, err
 	}
 	s.mu.Lock()
@@ -168,7 +168,7 @@ func (s *Store) Open(ctx context.Context, object store.Object, part store.Span) 
 func (s *Store) Parts(context.Context, store.Object, int) ([]int64, error) { return nil, nil }
 
 // get sends a request to one peer, for a span if part is set. A response of another length is an error.
-func (s *Store) get(ctx context.Context, from *source, path string, query url.Values, part *store.Span) (io.ReadCloser, error) {
+func (s *Store) get(ctx context.Context, from *peerState, path string, query url.Values, part *store.Span) (io.ReadCloser, error) {
 	address := url.URL{Scheme: "https", Host: from.address, Path: path, RawQuery: query.Encode()}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
 	if err != nil {
@@ -195,22 +195,22 @@ func (s *Store) get(ctx context.Context, from *source, path string, query url.Va
 	if answer != nil {
 		_ = answer.Body.Close() // its content does not matter
 	}
-	s.blame(from)
+	s.addFault(from)
 	return nil, err
 }
 
-func (s *Store) anyPeer() *source {
+func (s *Store) anyPeer() *peerState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.best()
+	return s.pickPeer()
 }
 
-// best returns a peer with the fewest faults, and of these one with the fewest open requests.
-func (s *Store) best() *source {
-	s.rounds++
-	var best *source
+// pickPeer returns a peer with the fewest faults, and of these one with the fewest open requests.
+func (s *Store) pickPeer() *peerState {
+	s.picks++
+	var best *peerState
 	for i := range s.peers {
-		p := s.peers[(i+s.rounds)%len(s.peers)]
+		p := s.peers[(i+s.picks)%len(s.peers)]
 		if best == nil || p.faults < best.faults || p.faults == best.faults && p.open < best.open {
 			best = p
 		}
@@ -218,11 +218,11 @@ func (s *Store) best() *source {
 	return best
 }
 
-// begin assigns a file to a peer. If peers have already sent the file, it did not match: that counts as
+// assign assigns a file to a peer. If peers have already sent the file, it did not match: that counts as
 // a fault of each of them, as any may have sent the wrong part. A peer that also broke off has more
 // faults.
-func (s *Store) begin(path string) *gift {
-	last := s.given[path]
+func (s *Store) assign(path string) *assignment {
+	last := s.assignments[path]
 	if last != nil && last.to != nil && len(last.sent) == 0 {
 		return last
 	}
@@ -231,35 +231,35 @@ func (s *Store) begin(path string) *gift {
 			p.faults++
 		}
 	}
-	s.given[path] = &gift{to: s.best(), sent: map[*source]bool{}}
-	return s.given[path]
+	s.assignments[path] = &assignment{to: s.pickPeer(), sent: map[*peerState]bool{}}
+	return s.assignments[path]
 }
 
-// ask returns the peer to ask for a whole file, or for one more span of it.
-func (s *Store) ask(path string, whole bool) *source {
+// peerFor returns the peer to ask for a whole file, or for one more span of it.
+func (s *Store) peerFor(path string, whole bool) *peerState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g := s.given[path]
-	if whole || g == nil {
-		g = s.begin(path)
+	a := s.assignments[path]
+	if whole || a == nil {
+		a = s.assign(path)
 	}
-	if g.to == nil {
-		g.to = s.best()
+	if a.to == nil {
+		a.to = s.pickPeer()
 	}
-	g.sent[g.to] = true
-	return g.to
+	a.sent[a.to] = true
+	return a.to
 }
 
-// forget makes the next span of a file come from another peer.
-func (s *Store) forget(path string, from *source) {
+// reassign makes the next span of a file come from another peer.
+func (s *Store) reassign(path string, from *peerState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if last := s.given[path]; last != nil && last.to == from {
+	if last := s.assignments[path]; last != nil && last.to == from {
 		last.to = nil
 	}
 }
 
-func (s *Store) blame(p *source) {
+func (s *Store) addFault(p *peerState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.faults++
@@ -270,7 +270,7 @@ func (s *Store) blame(p *source) {
 type watched struct {
 	io.ReadCloser
 	store *Store
-	from  *source
+	from  *peerState
 	path  string
 	done  sync.Once
 }
@@ -288,8 +288,8 @@ func (w *watched) Close() error {
 func (w *watched) Read(data []byte) (int, error) {
 	n, err := w.ReadCloser.Read(data)
 	if err != nil && !errors.Is(err, io.EOF) {
-		w.store.blame(w.from)
-		w.store.forget(w.path, w.from)
+		w.store.addFault(w.from)
+		w.store.reassign(w.path, w.from)
 		err = fmt.Errorf("peer %s: %w", w.from.address, err)
 	}
 	return n, err

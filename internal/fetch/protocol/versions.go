@@ -16,11 +16,11 @@ const (
 	UnreadSuffix = ".unread"
 )
 
-// mostVersion bounds the numbers of versions.
-const mostVersion = 1 << 30
+// maxVersion bounds the numbers of versions.
+const maxVersion = 1 << 30
 
 // ParseVersion parses the number of a version: at least 1, and in its only spelling.
 func ParseVersion(text string) (number int, is bool) {
 	number, err := strconv.Atoi(text)
-	return number, err == nil && number >= 1 && number <= mostVersion && strconv.Itoa(number) == text
+	return number, err == nil && number >= 1 && number <= maxVersion && strconv.Itoa(number) == text
 }

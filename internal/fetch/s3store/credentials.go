@@ -42,15 +42,15 @@ func (c Config) credentials(kind string) *credentials.Credentials {
 	if kind == store.KindPachyderm {
 		return credentials.New(&Chain{providers: []credentials.Provider{tokenEnv{}}})
 	}
-	return credentials.New(NewChain(&credentials.IAM{Client: &http.Client{Timeout: 5 * time.Second, Transport: PlainAnswers{http.DefaultTransport}}}))
+	return credentials.New(NewChain(&credentials.IAM{Client: &http.Client{Timeout: 5 * time.Second, Transport: BufferedResponses{http.DefaultTransport}}}))
 }
 
 // NewChain returns a Chain in the order of AWS' own tools. If the environment configures the platform's
-// provider, that provider comes before the shared files, and is Certain.
+// provider, that provider comes before the shared files, and is Required.
 func NewChain(iam *credentials.IAM) *Chain {
 	env, files := &credentials.EnvAWS{}, &credentials.FileAWSCredentials{}
 	if environment("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") != "" {
-		return &Chain{providers: []credentials.Provider{env, iam, files}, Certain: iam}
+		return &Chain{providers: []credentials.Provider{env, iam, files}, Required: iam}
 	}
 	return &Chain{providers: []credentials.Provider{env, files, iam}}
 }
@@ -58,9 +58,9 @@ func NewChain(iam *credentials.IAM) *Chain {
 // Chain tries providers in turn and, unlike minio's, fails if none has credentials.
 type Chain struct {
 	providers []credentials.Provider
-	// Certain is the provider that is configured or has returned credentials before: if it cannot be
+	// Required is the provider that is configured or has returned credentials before: if it cannot be
 	// reached, no other provider replaces it.
-	Certain credentials.Provider
+	Required credentials.Provider
 }
 
 // Retrieve implements credentials.Provider.
@@ -74,10 +74,10 @@ func (c *Chain) RetrieveWithCredContext(cc *credentials.CredContext) (credential
 	for _, p := range c.providers {
 		v, err := p.RetrieveWithCredContext(cc)
 		if err == nil && v.AccessKeyID != "" && v.SecretAccessKey != "" {
-			c.providers, c.Certain = []credentials.Provider{p}, p
+			c.providers, c.Required = []credentials.Provider{p}, p
 			return v, nil
 		}
-		if p == c.Certain && passing(err) {
+		if p == c.Required && isTransient(err) {
 			return credentials.Value{}, fmt.Errorf("ask for credentials: %w", err)
 		}
 		if err != nil {
@@ -92,9 +92,9 @@ func (c *Chain) IsExpired() bool {
 	return len(c.providers) != 1 || c.providers[0].IsExpired()
 }
 
-// passing reports whether a provider's failure is temporary: its request got no valid response, or the
+// isTransient reports whether a provider's failure is temporary: its request got no valid response, or the
 // response asks for a retry.
-func passing(err error) bool {
+func isTransient(err error) bool {
 	var request *url.Error
 	var sts credentials.ErrorResponse
 	if errors.As(err, &sts) {
@@ -104,20 +104,20 @@ func passing(err error) bool {
 	return errors.As(err, &request)
 }
 
-// mostAnswer bounds a response with credentials, in bytes.
-const mostAnswer = store.MiB
+// maxResponse bounds a response with credentials, in bytes.
+const maxResponse = store.MiB
 
-// PlainAnswers turns every temporary failure into a failed request (url.Error), because minio's
+// BufferedResponses turns every temporary failure into a failed request (url.Error), because minio's
 // providers lose the status of a response, and read it piece by piece.
-type PlainAnswers struct{ http.RoundTripper }
+type BufferedResponses struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (p PlainAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
+func (p BufferedResponses) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := p.RoundTripper.RoundTrip(request)
 	if err != nil {
 		return nil, err
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxResponse))
 	_ = response.Body.Close() // it was only read
 	if err != nil {
 		return nil, err

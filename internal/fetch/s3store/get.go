@@ -138,17 +138,17 @@ func (l *location) request(ctx context.Context, key, version string, header http
 	return request.WithContext(ctx)
 }
 
-// mostOfAnError is how much of an error response is read, in bytes.
-const mostOfAnError = 1 << 20
+// maxErrorBody is how much of an error response is read, in bytes.
+const maxErrorBody = 1 << 20
 
-// mostOfAText is how much is shown of an error that is not XML, in bytes.
-const mostOfAText = 1 << 10
+// maxErrorText is how much is shown of an error that is not XML, in bytes.
+const maxErrorText = 1 << 10
 
 // errorOf returns the error of an unsuccessful response, of the type that minio's client returns.
 func errorOf(response *http.Response, bucket, key string) error {
 	defer func() { _ = response.Body.Close() }() // it was only read
 	e := minio.ErrorResponse{}
-	text, _ := io.ReadAll(io.LimitReader(response.Body, mostOfAnError)) // if the text is incomplete, the status still shows what is wrong
+	text, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBody)) // if the text is incomplete, the status still shows what is wrong
 	if xml.Unmarshal(text, &e) != nil || e.Code == "" {
 		e = minio.ErrorResponse{Code: response.Status, Message: response.Status}
 		switch response.StatusCode {
@@ -159,7 +159,7 @@ func errorOf(response *http.Response, bucket, key string) error {
 		case http.StatusPreconditionFailed:
 			e.Code = minio.PreconditionFailed
 		default:
-			if said := strings.TrimSpace(strings.ToValidUTF8(string(text[:min(len(text), mostOfAText)]), "")); said != "" {
+			if said := strings.TrimSpace(strings.ToValidUTF8(string(text[:min(len(text), maxErrorText)]), "")); said != "" {
 				e.Message += ": " + said
 			}
 		}

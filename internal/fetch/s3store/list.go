@@ -17,8 +17,8 @@ const (
 	page = 1000
 	// foldersAtOnce is how many folders are listed concurrently.
 	foldersAtOnce = 8
-	// mostFolders is how many folders one response has; with more of them each holds too few objects.
-	mostFolders = 1000
+	// maxFolders is how many folders one response has; with more of them each holds too few objects.
+	maxFolders = 1000
 	// worthARequest is how many objects of the first page a folder must hold, on average, to be worth a
 	// request of its own.
 	worthARequest = 20
@@ -112,10 +112,10 @@ func (b *Bucket) level(ctx context.Context, prefix string) (objects []store.Obje
 			} else {
 				objects = append(objects, o)
 			}
-			return len(folders) <= mostFolders && len(objects) <= page
+			return len(folders) <= maxFolders && len(objects) <= page
 		})
 	})
-	if len(folders) > mostFolders || len(objects) > page {
+	if len(folders) > maxFolders || len(objects) > page {
 		return nil, nil, err
 	}
 	slices.Sort(folders)
@@ -153,7 +153,7 @@ var errEnough = errors.New("enough is listed")
 
 // iterate calls each with the objects of a listing until it returns false.
 func (b *Bucket) iterate(ctx context.Context, options minio.ListObjectsOptions, each func(store.Object) bool) error {
-	ctx, dog, stop := store.WatchStall(ctx, b.config.Stall)
+	ctx, watchdog, stop := store.WatchStall(ctx, b.config.Stall)
 	defer stop()
 	noOwner := false
 	options.FetchOwner = &noOwner
@@ -162,7 +162,7 @@ func (b *Bucket) iterate(ctx context.Context, options minio.ListObjectsOptions, 
 			if info.Err != nil {
 				return info.Err
 			}
-			dog.Reset()
+			watchdog.Reset()
 			if !each(store.Object{Key: info.Key, Size: info.Size, ETag: info.ETag, Modified: info.LastModified}) {
 				return errEnough
 			}
@@ -173,7 +173,7 @@ func (b *Bucket) iterate(ctx context.Context, options minio.ListObjectsOptions, 
 	case errors.Is(err, errEnough):
 		return nil
 	case err != nil:
-		return hint(store.Cause(ctx, err))
+		return withAdvice(store.Cause(ctx, err))
 	}
 	return store.Cause(ctx, context.Cause(ctx))
 }

@@ -46,7 +46,7 @@ func (b *Bucket) partSizeAgain(ctx context.Context, object store.Object, number 
 	if err != nil && store.Classify(err) != store.Transient {
 		return 0, nil
 	}
-	return size, hint(err)
+	return size, withAdvice(err)
 }
 
 // partSize returns the size of one part of an object in bytes; 0 if it is unknown. Servers without part

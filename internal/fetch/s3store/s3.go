@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -138,7 +137,7 @@ func defaultRegion(host string) string {
 
 // again calls try until it succeeds or fails permanently, at most Attempts times.
 func (b *Bucket) again(ctx context.Context, try func(context.Context) error) error {
-	return store.Again(ctx, b.config.Attempts, try)
+	return store.Retry(ctx, b.config.Attempts, try)
 }
 
 // List implements store.Store.
@@ -171,7 +170,7 @@ func (b *Bucket) one(ctx context.Context, key string) (o store.Object, err error
 func (b *Bucket) Stat(ctx context.Context, key, version string) (store.Object, store.Sums, error) {
 	info, err := b.stat(ctx, key, minio.StatObjectOptions{VersionID: version, Checksum: true})
 	if err != nil {
-		return store.Object{}, store.Sums{}, hint(err)
+		return store.Object{}, store.Sums{}, withAdvice(err)
 	}
 	sums := b.sumsOf(info.Headers)
 	if c := store.ChooseCheck(sums, info.ETag); c.Kind == store.CheckComposite {
@@ -212,14 +211,14 @@ func (b *Bucket) Open(ctx context.Context, object store.Object, part store.Span)
 	}
 	a, err := b.get(ctx, object, part, header)
 	if err != nil {
-		return store.Stream{}, hint(err)
+		return store.Stream{}, withAdvice(err)
 	}
 	s := store.Stream{Body: a.body, Size: a.size()}
 	if s.Size < 0 { // only the end of the body shows its length
 		s.Size = object.Size
 	}
 	if !whole {
-		err = checkRange(&s, a.header, part)
+		s.Size, err = web.SizeOf(a.header, part)
 	} else {
 		s.Sums = b.sumsOf(a.header)
 	}
@@ -233,8 +232,8 @@ func (b *Bucket) Open(ctx context.Context, object store.Object, part store.Span)
 	return s, nil
 }
 
-// packed is the header that asks a server not to decompress content that is stored compressed.
-const packed = "Accept-Encoding"
+// acceptEncoding is the header that asks a server not to decompress content that is stored compressed.
+const acceptEncoding = "Accept-Encoding"
 
 // stat stats an object. A server that would decompress it does not report its length.
 func (b *Bucket) stat(ctx context.Context, key string, options minio.StatObjectOptions) (info minio.ObjectInfo, err error) {
@@ -245,7 +244,7 @@ func (b *Bucket) stat(ctx context.Context, key string, options minio.StatObjectO
 		})
 	}
 	if err = try(); err == nil && info.Size < 0 {
-		options.Set(packed, "gzip")
+		options.Set(acceptEncoding, "gzip")
 		err = try()
 	}
 	return info, err
@@ -270,7 +269,7 @@ func (b *Bucket) get(ctx context.Context, object store.Object, part store.Span, 
 	if whole && first.size() == object.Size || !whole && first.header.Get("Content-Range") != "" {
 		return first, nil
 	}
-	header.Set(packed, "gzip")
+	header.Set(acceptEncoding, "gzip")
 	second, err := try()
 	if err == nil && (second.size() == object.Size || second.header.Get("Content-Range") != "") {
 		_ = first.body.Close()
@@ -282,21 +281,8 @@ func (b *Bucket) get(ctx context.Context, object store.Object, part store.Span, 
 	return first, nil
 }
 
-// checkRange checks that a response holds the requested range, and sets the object's size from it.
-func checkRange(s *store.Stream, header http.Header, part store.Span) error {
-	raw := header.Get("Content-Range")
-	want := fmt.Sprintf("bytes %d-%d/", part.Offset, part.End()-1)
-	rest, found := strings.CutPrefix(raw, want)
-	size, err := strconv.ParseInt(rest, 10, 64)
-	if !found || err != nil {
-		return fmt.Errorf("ask for %s: the answer's Content-Range is %q", want, raw)
-	}
-	s.Size = size
-	return nil
-}
-
-// hint adds advice to errors that users meet.
-func hint(err error) error {
+// withAdvice adds advice to errors that users meet.
+func withAdvice(err error) error {
 	if err == nil {
 		return nil
 	}

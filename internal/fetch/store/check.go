@@ -58,8 +58,8 @@ type Check struct {
 	partSize int64
 	// size is the size that git hashes before the content.
 	size int64
-	// Told: the source declares that Want is a hash of the content. An ETag may only look like one.
-	Told bool
+	// Declared: the source declares that Want is a hash of the content. An ETag may only look like one.
+	Declared bool
 }
 
 var (
@@ -77,7 +77,7 @@ func ChooseCheck(sums Sums, etag string) Check {
 		{Kind: checkCRC32, Want: sums.CRC32},
 		{Kind: CheckSHA256, Want: sums.SHA256},
 		{Kind: checkSHA1, Want: sums.SHA1},
-		{Kind: CheckMD5, Want: sums.MD5, Told: true},
+		{Kind: CheckMD5, Want: sums.MD5, Declared: true},
 		{Kind: checkGit, Want: sums.GitSHA1, size: sums.GitSize},
 	} {
 		if c.Want != "" {

@@ -114,7 +114,7 @@ func TestGuessParts(t *testing.T) {
 			size := part*int64(n) - 1
 			guesses := guessParts(size, n)
 			require.Contains(t, guesses, part, "%d of %d", n, part)
-			require.LessOrEqual(t, len(guesses), mostGuesses)
+			require.LessOrEqual(t, len(guesses), maxGuesses)
 			for _, g := range guesses {
 				require.Equal(t, int64(n), (size+g-1)/g)
 			}

@@ -194,16 +194,16 @@ func Throttled(err error) bool {
 
 // Bounds of the pause before an attempt.
 const (
-	leastPause = 200 * time.Millisecond
-	MostPause  = 20 * time.Second
+	minBackoff = 200 * time.Millisecond
+	MaxBackoff = 20 * time.Second
 )
 
-// Pause returns how long to wait before attempt n (the second is 1). It doubles each
+// BackoffDelay returns how long to wait before attempt n (the second is 1). It doubles each
 // time, and random, from 0 to 1, spreads simultaneous failures over its second half.
-func Pause(n int, random float64) time.Duration {
-	d := MostPause
+func BackoffDelay(n int, random float64) time.Duration {
+	d := MaxBackoff
 	if n < 8 {
-		d = min(leastPause<<(n-1), MostPause)
+		d = min(minBackoff<<(n-1), MaxBackoff)
 	}
 	return d/2 + time.Duration(random*float64(d/2))
 }
@@ -220,14 +220,14 @@ func Wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Again calls try until it succeeds, fails permanently, or has failed attempts times.
-func Again(ctx context.Context, attempts int, try func(context.Context) error) error {
+// Retry calls try until it succeeds, fails permanently, or has failed attempts times.
+func Retry(ctx context.Context, attempts int, try func(context.Context) error) error {
 	for n := 1; ; n++ {
 		err := try(ctx)
 		if err == nil || context.Cause(ctx) != nil || Classify(err) != Transient || n >= attempts {
 			return err
 		}
-		if err := Wait(ctx, Pause(n, rand.Float64())); err != nil {
+		if err := Wait(ctx, BackoffDelay(n, rand.Float64())); err != nil {
 			return err
 		}
 	}

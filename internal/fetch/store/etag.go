@@ -23,8 +23,8 @@ var usualParts = []int64{
 	512 * MiB, GiB, 5_000_000, 8_000_000, 10_000_000, 16_000_000, 50_000_000, 64_000_000, 100_000_000,
 }
 
-// mostGuesses bounds how often a file is hashed in search of its part size.
-const mostGuesses = 8
+// maxGuesses bounds how often a file is hashed in search of its part size.
+const maxGuesses = 8
 
 // guessParts returns the part sizes with which an object of size bytes may have been uploaded in n
 // parts, likely ones first. All parts but the last have the same size.
@@ -36,7 +36,7 @@ func guessParts(size int64, n int) []int64 {
 	fits := func(p int64) bool { return p > 0 && p*(parts-1) < size && size <= p*parts }
 	var guesses []int64
 	add := func(p int64) {
-		if fits(p) && !slices.Contains(guesses, p) && len(guesses) < mostGuesses {
+		if fits(p) && !slices.Contains(guesses, p) && len(guesses) < maxGuesses {
 			guesses = append(guesses, p)
 		}
 	}
@@ -57,8 +57,8 @@ type AskParts func(ctx context.Context, n int) ([]int64, error)
 // could be neither confirmed nor refuted.
 func (c Check) VerifyComposite(ctx context.Context, file io.ReaderAt, size int64, buf []byte, ask AskParts) (known bool, err error) {
 	guesses := guessParts(size, c.parts)
-	told := c.partSize > 0 && c.partSize*int64(c.parts-1) < size && size <= c.partSize*int64(c.parts)
-	if told {
+	exact := c.partSize > 0 && c.partSize*int64(c.parts-1) < size && size <= c.partSize*int64(c.parts)
+	if exact {
 		guesses = []int64{c.partSize}
 	}
 	for _, guess := range guesses {
@@ -73,12 +73,12 @@ func (c Check) VerifyComposite(ctx context.Context, file io.ReaderAt, size int64
 		}
 	}
 	if len(sizes) == c.parts && Total(sizes) == size {
-		told = true
+		exact = true
 		if fits, err := c.fits(ctx, file, sizes, buf); fits || err != nil {
 			return fits, err
 		}
 	}
-	if told || c.parts == 1 {
+	if exact || c.parts == 1 {
 		return true, fmt.Errorf("%w: the ETag of its %d parts is not %s", ErrChecksum, c.parts, c.Want)
 	}
 	return false, nil

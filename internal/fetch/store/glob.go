@@ -171,9 +171,9 @@ func compileWild(pattern string) glob {
 	return glob{regexp.MustCompile(`(?s)\A` + strings.NewReplacer(`\*`, `.*`, `\?`, `.`).Replace(quoted) + `\z`)}
 }
 
-// Nobodys reports whether no fetch selects a path: there are patterns of whole paths, and it matches
+// Unselected reports whether no fetch selects a path: there are patterns of whole paths, and it matches
 // neither these nor those of other fetches.
-func (s Selection) Nobodys(path string) bool {
+func (s Selection) Unselected(path string) bool {
 	matches := func(g glob) bool { return g.match(path) }
 	return len(s.paths) > 0 && !slices.ContainsFunc(s.paths, matches) && !slices.ContainsFunc(s.elsewhere, matches)
 }

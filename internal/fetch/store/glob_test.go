@@ -55,9 +55,9 @@ func TestSelection(t *testing.T) {
 	whole = whole.WithPaths([]string{"*cifar*", "a?b"}, []string{"*.csv"})
 	for path, wants := range map[string]bool{"cifar/batch_1.bin": true, "x/cifar": true, "a/b": true, "cifar/x.tmp": false, "x.csv": false, "y": false} {
 		require.Equal(t, wants, whole.Wants(path), path)
-		require.Equal(t, path == "y", whole.Nobodys(path), path)
+		require.Equal(t, path == "y", whole.Unselected(path), path)
 	}
-	require.False(t, all.Nobodys("y"))
+	require.False(t, all.Unselected("y"))
 	literal, err := NewSelection(nil, nil)
 	require.NoError(t, err)
 	require.True(t, literal.WithPaths([]string{"[a].+"}, nil).Wants("[a].+"), "nothing else means anything")

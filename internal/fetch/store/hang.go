@@ -12,11 +12,11 @@ const (
 	// only slow, whose object is then retried like that of any source, and short compared with the 30 s
 	// that the kubelet leaves a pod after SIGTERM.
 	hangGrace = 5 * time.Second
-	// hangLook is how often the calls that have not returned are checked.
-	hangLook = time.Second
+	// hangCheckInterval is how often the calls that have not returned are checked.
+	hangCheckInterval = time.Second
 )
 
-// calls are the kernel calls announced during UnlessHung.
+// calls are the kernel calls announced during FailIfHung.
 type calls struct {
 	mu   sync.Mutex
 	open map[*call]struct{} // calls that have not returned
@@ -33,14 +33,14 @@ type call struct {
 
 type callsKey struct{}
 
-// UnlessHung returns what f returns. If a call that f has announced with Calling hangs, it returns an
+// FailIfHung returns what f returns. If a call that f has announced with TrackCall hangs, it returns an
 // *Error about the call, although f continues: the program must then exit, because such a call ends
 // only with its process. stall is how long a call may take; 0 is no limit.
-func UnlessHung(ctx context.Context, stall time.Duration, f func(context.Context) error) error {
+func FailIfHung(ctx context.Context, stall time.Duration, f func(context.Context) error) error {
 	c := &calls{open: map[*call]struct{}{}}
 	ended := make(chan error, 1)
 	go func() { ended <- f(context.WithValue(ctx, callsKey{}, c)) }()
-	ticker := time.NewTicker(hangLook)
+	ticker := time.NewTicker(hangCheckInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -54,12 +54,12 @@ func UnlessHung(ctx context.Context, stall time.Duration, f func(context.Context
 	}
 }
 
-// Calling announces a call that no context can end, such as one on a file of a mounted file system,
+// TrackCall announces a call that no context can end, such as one on a file of a mounted file system,
 // which waits in the kernel for the file server. doing and name describe the call, such as "reading"
 // and a path. The caller must call returned when the call has returned. A call counts as hanging if it
 // was given up, because it took as long as a call may or because ctx has ended, and neither it nor any
 // other call has returned within a grace period.
-func Calling(ctx context.Context, doing, name string) (returned func()) {
+func TrackCall(ctx context.Context, doing, name string) (returned func()) {
 	c, is := ctx.Value(callsKey{}).(*calls)
 	if !is {
 		return func() {}

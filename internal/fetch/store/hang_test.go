@@ -15,7 +15,7 @@ func TestUnlessHung(t *testing.T) {
 	const stall = 30 * time.Second
 	errOver := errors.New("over")
 	wait := func(ctx context.Context, d time.Duration) {
-		defer Calling(ctx, "reading", "a")()
+		defer TrackCall(ctx, "reading", "a")()
 		<-time.After(d)
 	}
 	for name, test := range map[string]struct {
@@ -44,7 +44,7 @@ func TestUnlessHung(t *testing.T) {
 			cancel(errOver)
 			wait(ctx, time.Hour)
 			return nil
-		}, hangLook + hangGrace, true},
+		}, hangCheckInterval + hangGrace, true},
 		"others return for a while": {stall, func(ctx context.Context) error {
 			go func() {
 				for range 59 {
@@ -58,7 +58,7 @@ func TestUnlessHung(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				err := UnlessHung(t.Context(), test.stall, test.f)
+				err := FailIfHung(t.Context(), test.stall, test.f)
 				require.Equal(t, test.after, time.Since(began))
 				var failed *Error
 				require.Equal(t, test.hung, errors.As(err, &failed), "%v", err)
@@ -76,8 +76,8 @@ func TestHungAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(Failure(errors.New("no room"), false))
-		err := UnlessHung(ctx, 0, func(ctx context.Context) error {
-			defer Calling(ctx, "reading", "a")()
+		err := FailIfHung(ctx, 0, func(ctx context.Context) error {
+			defer TrackCall(ctx, "reading", "a")()
 			<-time.After(time.Hour)
 			return nil
 		})
@@ -90,11 +90,11 @@ func TestHungAfterAFailure(t *testing.T) {
 }
 
 func BenchmarkCalling(b *testing.B) {
-	_ = UnlessHung(b.Context(), time.Minute, func(ctx context.Context) error {
+	_ = FailIfHung(b.Context(), time.Minute, func(ctx context.Context) error {
 		ctx, _, stop := WatchStall(ctx, time.Minute)
 		defer stop()
 		for b.Loop() {
-			Calling(ctx, "reading", "a")()
+			TrackCall(ctx, "reading", "a")()
 		}
 		return nil
 	})

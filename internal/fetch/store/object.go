@@ -26,10 +26,10 @@ type Object struct {
 	Version string
 	// Modified is when it last changed, according to the source.
 	Modified time.Time
-	// Flaw is why it cannot be fetched although it is listed, such as "is a symbolic link".
-	Flaw string
-	// Whole: its server serves no ranges of it, as Stat has found out.
-	Whole bool
+	// Unfetchable is why it cannot be fetched although it is listed, such as "is a symbolic link".
+	Unfetchable string
+	// NoRanges: its server serves no ranges of it, as Stat has found out.
+	NoRanges bool
 }
 
 // Same reports whether o and b have the same content, judging by size, version and ETag,
@@ -64,7 +64,7 @@ type Stream struct {
 }
 
 // Store reads the objects of a source. Classify classifies its errors. Its methods return when their
-// context ends, or announce calls that do not with Calling.
+// context ends, or announce calls that do not with TrackCall.
 type Store interface {
 	// List calls each with every object of the source, in no particular order, and stops at each's
 	// first error.
@@ -79,16 +79,16 @@ type Store interface {
 	Parts(ctx context.Context, object Object, n int) ([]int64, error)
 }
 
-// Revised is a Store whose objects all belong to one revision, which has a name.
-type Revised interface {
+// Revisioned is a Store whose objects all belong to one revision, which has a name.
+type Revisioned interface {
 	// Revision returns the name after List; empty if there is none.
 	Revision() string
 }
 
-// Packed is a Revised store that has some of its objects in archives, which are fetched into a
+// Archived is a Revisioned store that has some of its objects in archives, which are fetched into a
 // directory and unpacked there before the store can be listed.
-type Packed interface {
-	Revised
+type Archived interface {
+	Revisioned
 	// Resolve determines the revision.
 	Resolve(ctx context.Context) error
 	// Archives returns the Store of the archives that the directory lacks; nil if it lacks none.

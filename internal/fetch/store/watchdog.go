@@ -43,7 +43,7 @@ func (w *Watchdog) Seen(n int64) {
 
 type fed struct {
 	io.Reader
-	dog *Watchdog
+	watchdog *Watchdog
 }
 
 // Feed returns a reader of r that counts its bytes with Seen.
@@ -51,7 +51,7 @@ func (w *Watchdog) Feed(r io.Reader) io.Reader { return fed{r, w} }
 
 func (f fed) Read(p []byte) (int, error) {
 	n, err := f.Reader.Read(p)
-	f.dog.Seen(int64(n))
+	f.watchdog.Seen(int64(n))
 	return n, err
 }
 
@@ -62,7 +62,7 @@ func (w *Watchdog) Reset() {
 	}
 }
 
-// Pause stops the clock until Reset, during a delay that the source does not cause.
+// BackoffDelay stops the clock until Reset, during a delay that the source does not cause.
 func (w *Watchdog) Pause() {
 	if w.timer != nil {
 		w.timer.Stop()

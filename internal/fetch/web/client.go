@@ -52,8 +52,8 @@ type Client struct {
 	seen map[string]string // the state that pins an object's ranges, by key
 }
 
-// mostHops bounds how many redirects a request follows.
-const mostHops = 10
+// maxRedirects bounds how many redirects a request follows.
+const maxRedirects = 10
 
 // New returns a client. It sends nothing.
 func New(config Config) (*Client, error) {
@@ -65,8 +65,8 @@ func New(config Config) (*Client, error) {
 		Transport: authorized{transport, config},
 		CheckRedirect: func(to *http.Request, via []*http.Request) error {
 			switch {
-			case len(via) > mostHops:
-				return fmt.Errorf("more than %d redirects", mostHops)
+			case len(via) > maxRedirects:
+				return fmt.Errorf("more than %d redirects", maxRedirects)
 			case to.URL.Scheme != "https" && via[len(via)-1].URL.Scheme == "https":
 				return fmt.Errorf("%w: from %s to %s", store.ErrDowngrade, via[len(via)-1].URL.Host, to.URL.Host)
 			}
@@ -147,8 +147,8 @@ func (c *Client) Request(ctx context.Context, method, address string, header htt
 	return nil, failure(response)
 }
 
-// mostWords is how much of a response's text an error repeats, in bytes.
-const mostWords = 300
+// maxErrorText is how much of a response's text an error repeats, in bytes.
+const maxErrorText = 300
 
 // failure returns the error of an unsuccessful response. Servers of Hugging Face explain it in a
 // header; for others the body is used unless it is HTML.
@@ -159,8 +159,8 @@ func failure(response *http.Response) error {
 		e.Message = string(text)
 	}
 	e.Message = strings.Join(strings.Fields(strings.ToValidUTF8(e.Message, "")), " ")
-	if len(e.Message) > mostWords {
-		e.Message = strings.ToValidUTF8(e.Message[:mostWords], "") + "…"
+	if len(e.Message) > maxErrorText {
+		e.Message = strings.ToValidUTF8(e.Message[:maxErrorText], "") + "…"
 	}
 	return e
 }
@@ -180,20 +180,20 @@ func redacted(err error) error {
 
 // Read returns the body, of at most most bytes, and the header of a successful response. It retries
 // transient errors.
-func (c *Client) Read(ctx context.Context, address string, header http.Header, most int64) (body []byte, answered http.Header, err error) {
-	err = store.Again(ctx, c.config.Attempts, func(ctx context.Context) error {
-		ctx, dog, stop := store.WatchStall(ctx, c.config.Stall)
+func (c *Client) Read(ctx context.Context, address string, header http.Header, limit int64) (body []byte, answered http.Header, err error) {
+	err = store.Retry(ctx, c.config.Attempts, func(ctx context.Context) error {
+		ctx, watchdog, stop := store.WatchStall(ctx, c.config.Stall)
 		defer stop()
 		response, err := c.Request(ctx, http.MethodGet, address, header)
 		if err != nil {
 			return store.Cause(ctx, err)
 		}
 		defer func() { _ = response.Body.Close() }()
-		if body, err = io.ReadAll(dog.Feed(io.LimitReader(response.Body, most+1))); err != nil {
+		if body, err = io.ReadAll(watchdog.Feed(io.LimitReader(response.Body, limit+1))); err != nil {
 			return store.Cause(ctx, redacted(err))
 		}
-		if int64(len(body)) > most {
-			return &store.Error{Err: fmt.Errorf("the answer of %s has more than %d bytes", response.Request.URL.Host, most)}
+		if int64(len(body)) > limit {
+			return &store.Error{Err: fmt.Errorf("the answer of %s has more than %d bytes", response.Request.URL.Host, limit)}
 		}
 		answered = response.Header
 		return nil
@@ -239,7 +239,7 @@ func (c *Client) OpenAs(ctx context.Context, address string, header http.Header,
 		s.Size = o.Size
 	}
 	if err == nil {
-		err = c.pinned(o.Key, stateOf(response.Header))
+		err = c.checkPin(o.Key, stateOf(response.Header))
 	}
 	if err != nil {
 		_ = response.Body.Close()
@@ -263,7 +263,7 @@ func SizeOf(header http.Header, part store.Span) (int64, error) {
 // Ranges reports whether the server serves ranges of the object at address, and the object's size. It
 // discards the state to which the object was pinned.
 func (c *Client) Ranges(ctx context.Context, address string, header http.Header, o store.Object) (ranges bool, size int64, err error) {
-	c.forget(o.Key)
+	c.unpin(o.Key)
 	header = header.Clone()
 	if header == nil {
 		header = http.Header{}
@@ -295,14 +295,14 @@ func (c *Client) pin(key string) string {
 	return c.seen[key]
 }
 
-func (c *Client) forget(key string) {
+func (c *Client) unpin(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.seen, key)
 }
 
-// pinned fails if the state of an object differs from the one seen first.
-func (c *Client) pinned(key, state string) error {
+// checkPin fails if the state of an object differs from the one seen first.
+func (c *Client) checkPin(key, state string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if was := c.seen[key]; was != "" && was != state {

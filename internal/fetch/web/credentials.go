@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/oauth2"
+
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
@@ -60,4 +62,15 @@ func BasicOrBearer(dir string) func(context.Context, http.Header) error {
 		header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user+":"+password)))
 		return nil
 	}
+}
+
+// TokenError classifies the error of a token source: if the token server has refused the request, and a
+// retry would not help, the result is store.ErrNoCredentials.
+func TokenError(err error) error {
+	var refused *oauth2.RetrieveError
+	if errors.As(err, &refused) && refused.Response != nil && refused.Response.StatusCode < http.StatusInternalServerError && refused.Response.StatusCode != http.StatusTooManyRequests {
+		// Only the parts of the response that cannot hold a secret.
+		return fmt.Errorf("%w: the token server answers %d %s", store.ErrNoCredentials, refused.Response.StatusCode, refused.ErrorCode)
+	}
+	return fmt.Errorf("ask for a token: %w", err)
 }

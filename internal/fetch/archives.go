@@ -1,0 +1,93 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
+
+// layersDir is the directory in the control directory into which archives are fetched and unpacked. It
+// is a destination of its own until everything is complete.
+const layersDir = store.ControlDir + "/layers"
+
+// unpack fetches and unpacks the archives of a source that consists of archives. done reports that the
+// destination already has the source's content, so there is nothing to do.
+func (r *run) unpack(ctx context.Context) (done bool, err error) {
+	packed, is := r.Store.(store.Archived)
+	if !is {
+		return false, nil
+	}
+	if err := packed.Resolve(ctx); err != nil {
+		return false, fmt.Errorf("check %s: %w", r.Source.URL, err)
+	}
+	if c, was := r.wasComplete(); was && c.Revision == packed.Revision() && r.trustsAll() && r.completeAlready() {
+		return true, nil
+	}
+	if r.baseIsCurrent(packed.Revision()) {
+		r.progress.setRevision(packed.Revision())
+		r.keepBase()
+		return true, nil
+	}
+	if err := r.dest.Mkdir(layersDir); err != nil {
+		return false, err
+	}
+	if err := r.fetchArchives(ctx, packed); err != nil {
+		return false, err
+	}
+	dir, err := r.dest.Root.OpenRoot(layersDir)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	return false, packed.Unpack(ctx, dir)
+}
+
+// trustsAll reports whether all files here were verified by a check that is still sufficient.
+func (r *run) trustsAll() bool {
+	for _, e := range r.manifest.entries {
+		if !r.trusts(e.Check) {
+			return false
+		}
+	}
+	return true
+}
+
+// fetchArchives fetches the archives in a run of its own, with the same limits. Its progress is shown
+// as this run's.
+func (r *run) fetchArchives(ctx context.Context, packed store.Archived) error {
+	dir, err := r.dest.Root.OpenRoot(layersDir)
+	if err != nil {
+		return err
+	}
+	archives, err := packed.Archives(dir)
+	if closeErr := dir.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil || archives == nil {
+		return err
+	}
+	inner := NewProgress(ReadyAfter{})
+	r.progress.delegate(inner)
+	defer r.progress.delegate(nil)
+	config := r.Config
+	config.Source = store.Source{URL: r.Source.URL + " (layers)", Kind: r.Source.Kind}
+	config.Dest, config.Store, config.Sync = r.Dest+string(os.PathSeparator)+layersDir, archives, true
+	config.Include, config.Exclude, config.Paths, config.Elsewhere, config.Order, config.OrderPaths = nil, nil, nil, nil, "", nil
+	config.Version, config.exclusive = packed.Revision(), false // the unpacked files lie beside the archives and must stay
+	refused, err := Run(ctx, config, inner)
+	if err == nil && len(refused) > 0 {
+		err = &store.Error{Err: fmt.Errorf("layer %s could not be fetched: %s", refused[0].Key, refused[0].Reason)}
+	}
+	return err
+}
+
+// removeLayers removes the unpacked files once all of them have their names in the destination.
+func (r *run) removeLayers() error {
+	if err := r.dest.Root.RemoveAll(layersDir); err != nil {
+		return fmt.Errorf("remove %s: %w", layersDir, err)
+	}
+	return nil
+}

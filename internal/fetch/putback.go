@@ -1,0 +1,127 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
+
+// lacksManifest reports whether an upload with Back has no manifest that records what was fetched.
+func (u *upload) lacksManifest() bool { return u.Back && u.fetched == nil }
+
+// comparison is the result of comparing a file with its object when there is no manifest.
+type comparison struct {
+	file, object string // ETags
+	same         bool
+}
+
+// compare records how a file and an object compared, so that they are not read again to find that they
+// differ, and so that a file may replace the object that it was equal to.
+func (u *upload) compare(o, there store.Object, same bool) {
+	if !u.lacksManifest() {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.compared == nil {
+		u.compared = map[string]comparison{}
+	}
+	u.compared[o.Path] = comparison{o.ETag, there.ETag, same}
+}
+
+// comparedBefore returns the last comparison of a file with its object.
+func (u *upload) comparedBefore(path string) comparison {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.compared[path]
+}
+
+// origin is what is known of a file that is uploaded to where it was fetched from.
+type origin int
+
+const (
+	// originChanged: the file is not what was fetched, or its object may no longer be.
+	originChanged origin = iota
+	// originFetched: the file has exactly the fetched content.
+	originFetched
+	// originSent: the file has exactly the content that its object had when the file was sent last.
+	originSent
+	// originUnknown: nothing records whether the file has changed. Without a manifest that is so for all files
+	// that were not sent.
+	originUnknown
+)
+
+// origin compares a file with what was fetched, or sent since. Times are no evidence: programs set
+// them, and clocks are set.
+func (u *upload) origin(ctx context.Context, o store.Object, file pinned, crc, buf []byte) (origin, error) {
+	e, known := u.fetched[o.Path]
+	last, isSent := u.lastSent(o.Path)
+	switch {
+	case isSent && last.CRC64 == store.Encode(crc) && last.To == u.targetID && !last.Unsure:
+		return originSent, nil
+	case isSent:
+		return originChanged, nil
+	case u.lacksManifest():
+		return originUnknown, nil
+	case !known || e.Bytes != o.Size:
+		return originChanged, nil
+	}
+	return u.compareFetched(ctx, o, e, file, crc, buf)
+}
+
+// compareFetched compares a file with what was fetched, by the checksum that its entry e records.
+func (u *upload) compareFetched(ctx context.Context, o store.Object, e Entry, file pinned, crc, buf []byte) (origin, error) {
+	is := func(err error) origin {
+		if err == nil {
+			return originFetched
+		}
+		return originChanged
+	}
+	c := store.CheckOf(e.Check, e.Checksum)
+	switch {
+	case e.CRC64 != "":
+		return is(store.Check{Kind: store.CheckCRC64, Want: e.CRC64}.Verify(crc)), nil
+	case c.Want != "" && c.Streams():
+		h := c.Hasher()
+		if err := store.HashInto(ctx, h, io.NewSectionReader(file, 0, o.Size), buf); err != nil {
+			return originUnknown, err
+		}
+		return is(c.Verify(h.Sum(nil))), nil
+	case c.Kind == store.CheckComposite:
+		ask := func(ctx context.Context, n int) ([]int64, error) { // no sizes unless the object is still the same
+			return u.remote.Parts(ctx, store.Object{Key: u.prefix + o.Path, Size: e.Bytes, ETag: e.ETag, Version: e.VersionID}, n)
+		}
+		known, err := c.VerifyComposite(ctx, file, o.Size, buf, ask)
+		switch {
+		case err != nil && !errors.Is(err, store.ErrChecksum):
+			return originUnknown, err
+		case known || err != nil:
+			return is(err), nil
+		}
+	}
+	return originUnknown, nil
+}
+
+// checkReplace returns an error if a file that may be unchanged would overwrite an object that somebody
+// else has changed. there and err are the target's answer.
+func (u *upload) checkReplace(path string, there store.Object, err error) error {
+	switch e := u.fetched[path]; {
+	case store.Classify(err) == store.Gone && err != nil:
+		return nil
+	case err != nil:
+		return fmt.Errorf("check the existing objects: %w", err)
+	case there.ETag != "" && there.ETag == e.ETag:
+		return nil
+	}
+	if before := u.comparedBefore(path); before.same && there.ETag != "" && there.ETag == before.object {
+		return nil
+	}
+	if u.lacksManifest() {
+		return fmt.Errorf("%w, or the file was, and %s, which would show which, is missing: remove the object to upload the file, or remove the file to keep the object", store.ErrConflict, destination.ManifestFile)
+	}
+	return fmt.Errorf("%w, and it is unknown whether the file was changed here: remove the object to upload the file, or remove the file to keep the object", store.ErrConflict)
+}

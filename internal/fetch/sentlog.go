@@ -1,0 +1,293 @@
+package fetch
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"maps"
+	"os"
+	"time"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
+
+// sentFile lists, beside the manifest, the files that were sent back: lines of sent.
+const sentFile = store.ControlDir + "/sent.jsonl"
+
+// sent records that the object of a file may no longer be what was fetched. FetchedAt is copied from
+// the file's Entry: a file that is fetched again counts as not sent. A later line for a path replaces
+// an earlier one.
+type sent struct {
+	Path      string    `json:"path"`
+	FetchedAt time.Time `json:"fetchedAt"`
+	// CRC64 is the verified CRC64 of the object at To; empty from just before the file is sent until it
+	// is verified. Earlier releases wrote neither field.
+	CRC64 string `json:"crc64,omitempty"`
+	To    string `json:"to,omitempty"`
+	// Unsure: the outcome of an earlier upload is unknown, so its content may still replace this one.
+	Unsure bool `json:"unsure,omitempty"`
+}
+
+// readSent returns the files that were sent, by path, and the number of lines. sentFile may be missing.
+func readSent(dir string) (out map[string]sent, lines int, err error) {
+	out = map[string]sent{}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open directory: %w", err)
+	}
+	defer func() { _ = root.Close() }() // it was only read
+	file, err := root.Open(sentFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return out, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("open %s: %w", sentFile, err)
+	}
+	defer func() { _ = file.Close() }()
+	if _, err := readLines(bufio.NewReader(file), func(line []byte) error {
+		var one sent
+		// A torn line is ignored: its upload was not begun, or is not known to have been verified.
+		if json.Unmarshal(line, &one) == nil {
+			out[one.Path] = one
+			lines++
+		}
+		return nil
+	}); err != nil {
+		return nil, 0, fmt.Errorf("read %s: %w", sentFile, err)
+	}
+	return out, lines, nil
+}
+
+// openSent reads which files were sent. u.to names the target in the notes, because a note about
+// another target says nothing about this one.
+func (u *upload) openSent() (err error) {
+	u.targetID = protocol.EndpointOf(u.S3.Endpoint) + " " + u.Target.Bucket + "/" + u.prefix
+	if u.sent, u.sentLines, err = readSent(u.Dir); err != nil {
+		return err
+	}
+	for path, one := range u.sent {
+		if one.To == u.targetID {
+			one.To = u.targetID // all files share one string
+			u.sent[path] = one
+		}
+	}
+	return nil
+}
+
+// lastSent returns the note about a file if the file was sent since it was fetched. Without a manifest
+// no file was fetched since, because a fetch writes a manifest.
+func (u *upload) lastSent(path string) (last sent, is bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	last, is = u.sent[path]
+	return last, is && (u.lacksManifest() || last.FetchedAt.Equal(u.fetched[path].FetchedAt))
+}
+
+// noteSending durably notes that a file is about to be sent. From then on its object is not known to be what
+// was fetched, or sent before, even if the outcome of the upload is never learned.
+//
+// A file that was not fetched is sent even if its earlier note cannot be withdrawn, as on a full
+// volume, where perhaps nobody can free space. That matters only if this process is killed and the file
+// then has the noted content again.
+func (u *upload) noteSending(path string) error {
+	if !u.Back {
+		return nil
+	}
+	_, fetched := u.fetched[path]
+	last, is := u.lastSent(path)
+	now := sent{Path: path, FetchedAt: u.fetched[path].FetchedAt, To: u.targetID, Unsure: is && (last.Unsure || last.CRC64 == "" && last.To != "")}
+	switch {
+	case is && last.CRC64 == "", !is && !fetched && !u.lacksManifest(): // no note has to be withdrawn
+		u.keepSent(now)
+		return nil
+	}
+	err := u.noteSent(now, true)
+	if err != nil && !fetched && !u.lacksManifest() {
+		u.Log.WithError(err).WithField("path", path).Warn("Cannot record in .flexlvm/sent.jsonl that the file is sent again; it is sent anyway")
+		u.keepSent(now)
+		return nil
+	}
+	if err != nil {
+		return asLocal(fmt.Errorf("record in %s that it is sent, which must be on disk before the upload: %w", sentFile, err))
+	}
+	return nil
+}
+
+// noteVerified notes that the object of a file was verified to have the file's content. From then on, an
+// object that somebody else writes in its place stays until the file changes. The note need not be on
+// disk: without it the file is sent once more.
+func (u *upload) noteVerified(path string, crc []byte) {
+	if !u.Back {
+		return
+	}
+	last, is := u.lastSent(path)
+	now := sent{Path: path, FetchedAt: u.fetched[path].FetchedAt, CRC64: store.Encode(crc), To: u.targetID, Unsure: is && last.Unsure}
+	if is && last == now {
+		return
+	}
+	if err := u.noteSent(now, false); err != nil {
+		u.Log.WithError(err).WithField("path", path).Warn("Cannot record in .flexlvm/sent.jsonl that the file was uploaded")
+	}
+}
+
+// noteSame is noteVerified for a file whose object already had its content. A file that may have been fetched
+// and was not sent is skipped: it may be unchanged.
+func (u *upload) noteSame(path string, crc []byte) {
+	_, fetched := u.fetched[path]
+	if _, is := u.lastSent(path); is || !fetched && !u.lacksManifest() {
+		u.noteVerified(path, crc)
+	}
+}
+
+// noteSent appends a line to sentFile. It does not lock mu while it writes, because a write may take
+// long and the notes are read meanwhile.
+func (u *upload) noteSent(one sent, durably bool) error {
+	u.sentMu.Lock()
+	defer u.sentMu.Unlock()
+	if err := u.appendSent(one, durably); err != nil {
+		return err
+	}
+	u.sentLines++
+	u.keepSent(one)
+	return nil
+}
+
+// keepSent stores in memory what is noted, or will be noted, about a file.
+func (u *upload) keepSent(one sent) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.sent[one.Path] = one
+}
+
+func (u *upload) appendSent(one sent, durably bool) error {
+	data, err := json.Marshal(one)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(u.Dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	if err := root.MkdirAll(store.ControlDir, 0o755); err != nil {
+		return err
+	}
+	file, err := root.OpenFile(sentFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(append(append([]byte{'\n'}, data...), '\n')) // the line before may be torn
+	if !durably {
+		return errors.Join(err, file.Close())
+	}
+	err = errors.Join(err, file.Sync(), file.Close())
+	if err != nil || u.sentFileDurable {
+		return err
+	}
+	err = errors.Join(syncDir(root, store.ControlDir), syncDir(root, "."))
+	u.sentFileDurable = err == nil
+	return err
+}
+
+// shortenSent rewrites sentFile once it has far more lines than there are files, without the files that
+// were never fetched and are gone. files are the files of the directory.
+func (u *upload) shortenSent(files []store.Object) {
+	u.sentMu.Lock()
+	defer u.sentMu.Unlock()
+	if u.sentLines < 2*(len(files)+len(u.fetched))+minRewriteLines {
+		return
+	}
+	u.sentLines = 0 // if this fails, it is retried after as many lines
+	known := u.sentOf(files)
+	file, err := replaceLines(u.Dir, sentFile, func(yield func(any) bool) {
+		for _, one := range known {
+			if !yield(one) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		u.Log.WithError(err).Warn("Cannot shorten .flexlvm/sent.jsonl")
+		return
+	}
+	_ = file.Close() // it is on disk
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.sent, u.sentLines = known, len(known)
+}
+
+// sentOf returns the notes about fetched files and about the given files. Without a manifest it is
+// unknown which files were fetched, so it returns all notes.
+func (u *upload) sentOf(files []store.Object) map[string]sent {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.lacksManifest() {
+		return maps.Clone(u.sent)
+	}
+	known := map[string]sent{}
+	for path := range u.fetched {
+		if one, is := u.sent[path]; is {
+			known[path] = one
+		}
+	}
+	for _, o := range files {
+		if one, is := u.sent[o.Path]; is {
+			known[o.Path] = one
+		}
+	}
+	return known
+}
+
+// replaceLines durably replaces a file of JSON lines, and returns the new file.
+func replaceLines(dir, name string, lines iter.Seq[any]) (*os.File, error) {
+	next := name + ".new"
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	if err := root.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	file, err := root.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err = writeLines(file, lines); err == nil {
+		err = root.Rename(next, name)
+	}
+	if err == nil {
+		err = syncDir(root, store.ControlDir)
+	}
+	if err != nil {
+		_ = file.Close()
+		_ = root.Remove(next) // frees its space; the next try removes what is left
+		return nil, err
+	}
+	return file, nil
+}
+
+// writeLines writes JSON lines into a file, durably.
+func writeLines(file *os.File, lines iter.Seq[any]) error {
+	out := bufio.NewWriter(file)
+	encoder := json.NewEncoder(out)
+	for line := range lines {
+		if err := encoder.Encode(line); err != nil {
+			return err
+		}
+	}
+	return errors.Join(out.Flush(), file.Sync())
+}
+
+// syncDir makes the names in a directory durable.
+func syncDir(root *os.Root, name string) error {
+	dir, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
