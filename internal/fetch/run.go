@@ -78,6 +78,8 @@ type run struct {
 	id string
 	// again: an earlier run has completed the same selection except for refused keys, see spareChanged.
 	again bool
+	// changedHere counts the files that spareChanged leaves as they are.
+	changedHere int64
 	// revision is the source's revision; empty if it has none.
 	revision string
 
@@ -316,6 +318,9 @@ func (r *run) fetchAll(ctx context.Context, objects []store.Object) error {
 	r.queue = newQueue(objects)
 	defer context.AfterFunc(ctx, r.queue.stop)()
 	r.commit = &committer{dest: r.dest, manifest: r.manifest, progress: r.progress, now: time.Now, refuse: r.refuseArrived}
+	if r.again {
+		r.commit.mayReplace = r.mayReplace
+	}
 	r.commit.start(r.stop)
 
 	workers, size := r.buffers(objects)
