@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/destination"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
 )
@@ -219,6 +220,60 @@ func TestRetryCompletesBesideChangedFiles(t *testing.T) {
 	b.fake.put("set/a", []byte("changed in the source, too"))
 	b.mustRefuse("set/a")
 	b.mustKeep("a")
+}
+
+// If the refused keys of the current version are gone from the source, and nothing else changed, a refresh finds that
+// nothing is refused.
+func TestRefreshForgetsRefusedKeysThatAreGone(t *testing.T) {
+	b := newVersionBed(t)
+	b.few("a")
+	b.fake.put("set/x//y", []byte("b"))
+	for range 2 {
+		status, err := b.load()
+		require.NoError(t, err)
+		require.EqualValues(t, 1, status.Refused)
+	}
+	b.fake.delete("set/x//y")
+	status, err := b.load()
+	require.NoError(t, err)
+	require.Zero(t, status.Refused)
+	require.NotContains(t, status.Message, "refused")
+	require.Equal(t, "1", b.current())
+}
+
+// Refused keys of an artifact are determined again, too. Those of the current version are not: it has the same content.
+func TestArtifactWithRefusedKeys(t *testing.T) {
+	for _, versions := range []bool{false, true} {
+		b := newVersionBed(t)
+		b.few("a")
+		b.fake.put("set/x//y", []byte("b"))
+		fetched := 0
+		b.change = func(c *Config) {
+			c.Source.URL, c.Sync, c.Store = "oci://registry/artifact", true, packedStore{c.Store, func() { fetched++ }}
+		}
+		load := func() protocol.Status {
+			if versions {
+				status, err := b.load()
+				require.NoError(t, err)
+				return status
+			}
+			progress := NewProgress(ReadyAfter{})
+			_, err := Run(t.Context(), b.config("s3://bucket/set/"), progress)
+			require.NoError(t, err)
+			return progress.Status(time.Now())
+		}
+		require.EqualValues(t, 1, load().Refused)
+		b.fake.delete("set/x//y")
+		status := load()
+		if versions {
+			require.Equal(t, 1, fetched)
+			require.EqualValues(t, 1, status.Refused)
+			require.Contains(t, status.Message, "; 1 refused")
+			continue
+		}
+		require.Equal(t, 2, fetched)
+		require.Zero(t, status.Refused)
+	}
 }
 
 // A refresh that only finds a key that is refused names it.
