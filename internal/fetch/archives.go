@@ -23,11 +23,12 @@ func (r *run) unpack(ctx context.Context) (done bool, err error) {
 	if err := packed.Resolve(ctx); err != nil {
 		return false, fmt.Errorf("check %s: %w", r.Source.URL, err)
 	}
-	if c, was := r.wasComplete(); was && c.Revision == packed.Revision() && r.trustsAll() && r.completeAlready() {
+	if c, was := r.wasComplete(); was && c.Refused == 0 && c.Revision == packed.Revision() && r.trustsAll() && r.completeAlready() {
 		return true, nil
 	}
 	if r.baseIsCurrent(packed.Revision()) {
 		r.progress.setRevision(packed.Revision())
+		r.progress.refused.Store(r.base.complete.Refused) // the same content would be refused again
 		r.keepBase()
 		return true, nil
 	}

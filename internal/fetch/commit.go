@@ -50,6 +50,9 @@ type committer struct {
 	now      func() time.Time
 	// refuse is called for files that cannot get their name.
 	refuse func(store.Object, error)
+	// mayReplace reports whether a file may replace the one at its path, which must be empty otherwise; it fails if the
+	// file may not get its name. nil: files replace what is there.
+	mayReplace func(store.Object) (bool, error)
 
 	unpublished *semaphore.Weighted // bytes
 	in          chan finished
@@ -180,6 +183,15 @@ func (c *committer) publishOne(f finished, dirs map[string]*os.File) (err error)
 			return err
 		}
 		dirs[above] = dir
+	}
+	replaces := true
+	if c.mayReplace != nil { // checked as late as possible: much may have changed while the object was fetched
+		if replaces, err = c.mayReplace(f.object); err != nil {
+			return err
+		}
+	}
+	if !replaces {
+		return c.dest.PublishNew(f.temp, dir, path.Base(f.entry.Path))
 	}
 	return c.dest.Publish(f.temp, dir, path.Base(f.entry.Path))
 }

@@ -27,6 +27,7 @@ type complete struct {
 	Files       int64     `json:"files"`
 	Bytes       int64     `json:"bytes"`
 	Refused     int64     `json:"refused"`
+	Retried     bool      `json:"retried,omitempty"` // an earlier run completed it except for refused keys
 	Revision    string    `json:"revision,omitempty"`
 	Contents    string    `json:"contents,omitempty"`
 	CompletedAt time.Time `json:"completedAt"`
@@ -88,6 +89,7 @@ func (r *run) finish(ctx context.Context) error {
 		return err
 	}
 	done := r.summary()
+	done.Retried = r.retriesRefused // so that a later run does not replace what programs changed either
 	var cleared errgroup.Group
 	cleared.Go(r.dest.Clear)
 	done.Contents = contentsOf(r.manifest.entries)

@@ -117,7 +117,6 @@ func (r *run) keepBase() {
 	r.setTotals(int64(len(r.base.entries)), total)
 	r.progress.arrived.Add(total)
 	r.base.unchanged = true
-	r.progress.refused.Store(max(r.progress.refused.Load(), r.base.complete.Refused))
 	if index, missing := indexOf(r.base.entries, r.base.complete.Revision); r.Index && len(missing) == 0 {
 		if _, digest, err := index.Encode(); err == nil {
 			r.progress.setIndex(digest)

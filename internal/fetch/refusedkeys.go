@@ -15,45 +15,91 @@ import (
 // selection and refused no key. A refused key may have been removed or renamed since. It sets r.retriesRefused.
 func (r *run) isDone() bool {
 	c, was := r.wasComplete()
-	r.retriesRefused = was && !r.Sync && c.Refused > 0
+	r.retriesRefused = was && !r.Sync && (c.Refused > 0 || c.Retried)
 	return was && !r.Sync && c.Refused == 0 && r.completeAlready()
 }
 
-// refuseChanged refuses to fetch objects whose path holds something that no run left there, if an earlier run has
-// completed the selection except for refused keys. Programs may have used the directory since, and without Sync this run
-// is only about the refused keys.
-func (r *run) refuseChanged(p *plan) error {
+// excludeChanged removes objects from p.fetch, if an earlier run has completed the selection except for refused keys.
+// Programs may have used the directory since, so an object is fetched only if its path is empty, or holds what a run left
+// there. A changed file whose object is still the fetched one stays, as in any complete directory; all other objects that
+// are not fetched are refused.
+func (r *run) excludeChanged(p *plan) error {
 	if !r.retriesRefused {
 		return nil
 	}
 	var first error
 	p.fetch = slices.DeleteFunc(p.fetch, func(o store.Object) bool {
-		changed, err := r.isChanged(o)
+		state, err := r.stateOf(o)
 		if first == nil {
 			first = err
 		}
-		if changed {
+		e, known := r.manifest.entries[o.Path]
+		switch {
+		case err != nil || state != pathChanged:
+			return false
+		case known && e.object().Same(o):
+			r.changedHere++
+		default:
 			r.noteRefusal(Refusal{o.Key, "its path holds something that was changed or created here, so it was not fetched; remove that, or move it elsewhere"})
 		}
-		return changed
+		return true
 	})
+	if r.changedHere > 0 {
+		r.progress.Note(fmt.Sprintf("files that were changed here and stay as they are: %d", r.changedHere))
+	}
 	return first
 }
 
-// isChanged reports whether the path of an object holds something else than a file that a run has fetched.
-func (r *run) isChanged(o store.Object) (bool, error) {
-	if r.leftovers[o.Path].of(o) != nil {
-		return false, nil // a killed run may have fetched the file, and not entered it into the manifest
-	}
-	if e, known := r.manifest.entries[o.Path]; known {
-		return replaced(r.dest, e)
-	}
-	_, err := r.dest.Lstat(o.Path)
+// pathState is what the path of an object holds.
+type pathState int
+
+const (
+	// pathEmpty: nothing. A file or a link may be in the way above it, which fetching the object reports.
+	pathEmpty pathState = iota
+	// pathFetched: the file that a run has fetched.
+	pathFetched
+	// pathChanged: anything else.
+	pathChanged
+)
+
+// stateOf returns what the path of an object holds, as far as can be seen without reading a file that the manifest
+// describes.
+func (r *run) stateOf(o store.Object) (pathState, error) {
+	info, err := r.dest.Lstat(o.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
-		return false, nil // fetching it reports what is in the way
+		return pathEmpty, nil
 	case err != nil:
-		return false, fmt.Errorf("look at %s: %w", o.Path, err)
+		return pathChanged, fmt.Errorf("check %s: %w", o.Path, err)
 	}
-	return true, nil
+	if e, known := r.manifest.entries[o.Path]; known && e.describes(info) || r.isNoted(o) {
+		return pathFetched, nil
+	}
+	return pathChanged, nil
+}
+
+// isNoted reports whether the path of an object holds exactly the content that the journal describes. A killed run may
+// have fetched the file, and not entered it into the manifest. That the journal names the object is not enough: a program
+// may have changed the file since, or created one while only a part was received.
+func (r *run) isNoted(o store.Object) bool {
+	left := r.leftovers[o.Path].of(o)
+	if left == nil {
+		return false
+	}
+	w := &worker{run: r, buf: make([]byte, maxBuffer)}
+	file, is := w.openPublished(o, left)
+	if is {
+		_ = file.Close() // it was only read
+	}
+	return is
+}
+
+// mayReplace reports whether the path of a received object holds a file that a run has fetched. It fails if a program has
+// changed or created something there while the object was fetched.
+func (r *run) mayReplace(o store.Object) (bool, error) {
+	state, err := r.stateOf(o)
+	if err == nil && state == pathChanged {
+		err = fmt.Errorf("%s %w: it was changed or created here while its object was fetched; remove it, or move it elsewhere", o.Path, store.ErrInTheWay)
+	}
+	return state == pathFetched, err
 }

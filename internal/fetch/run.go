@@ -76,8 +76,10 @@ type run struct {
 	stop      func(error)
 
 	id string
-	// retriesRefused: an earlier run has completed the same selection except for refused keys, see refuseChanged.
+	// retriesRefused: an earlier run has completed the same selection except for refused keys, see excludeChanged.
 	retriesRefused bool
+	// changedHere counts the files that excludeChanged leaves as they are.
+	changedHere int64
 	// revision is the source's revision; empty if it has none.
 	revision string
 
@@ -144,7 +146,7 @@ func (r *run) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.refuseChanged(&p); err != nil {
+	if err := r.excludeChanged(&p); err != nil {
 		return err
 	}
 	if unchanged, err := r.reuseUnchanged(&p, placed.files); unchanged || err != nil {
@@ -316,6 +318,9 @@ func (r *run) fetchAll(ctx context.Context, objects []store.Object) error {
 	r.queue = newQueue(objects)
 	defer context.AfterFunc(ctx, r.queue.stop)()
 	r.commit = &committer{dest: r.dest, manifest: r.manifest, progress: r.progress, now: time.Now, refuse: r.refuseArrived}
+	if r.retriesRefused {
+		r.commit.mayReplace = r.mayReplace
+	}
 	r.commit.start(r.stop)
 
 	workers, size := r.buffers(objects)
