@@ -33,7 +33,7 @@ type Pool struct {
 	Missing      int // devices that LVM cannot find
 	// Exported: the volume group is exported, so LVM neither changes nor activates anything in it.
 	Exported bool
-	// DeviceFree is the free space on each physical device that LVM may allocate from, largest first.
+	// DeviceFree is the free space on each physical device that LVM may allocate from, largest first; nil: unknown.
 	DeviceFree []volume.Bytes
 	// Devices are the paths of these physical devices, in the same order.
 	Devices []string
