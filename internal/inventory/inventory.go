@@ -140,6 +140,9 @@ type Volume struct {
 	Unknown bool `json:"-"`
 	// Degraded: copies of the volume are missing or out of date, as Problem says. The volume can still be used.
 	Degraded bool `json:"degraded,omitempty"`
+	// Outdated: the volume must not be used, because its copies are, or may be, out of date, as Problem says. Degraded is
+	// not set then.
+	Outdated bool `json:"outdated,omitempty"`
 	// SyncPercent is how much of a RAID volume is in sync, as LVM prints it.
 	SyncPercent string `json:"syncPercent,omitempty"`
 }
