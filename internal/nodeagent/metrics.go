@@ -83,7 +83,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		blocked:        gauge("flexlvm_gc_blocked", "1 while nothing is evicted because the API server seems to have lost PersistentVolumes."),
 		orphansBlocked: gauge("flexlvm_gc_orphan_eviction_blocked", "1 while no orphan is evicted, though --evict-orphans is set, because the API server has gone back in time."),
 		standby:        gauge("flexlvm_gc_standby", "1 while another node daemon works on this node and this one waits for it to end."),
-		toolsMissing:   gauge("flexlvm_gc_tools_missing", "1 while the host lacks programs that flexlvm needs, such as LVM's, and no PersistentVolume is on the node, so that it matters to nobody that rounds fail."),
+		toolsMissing:   gauge("flexlvm_gc_tools_missing", "1 while the host lacks programs that flexlvm needs, such as LVM's, and no PersistentVolume of a volume that flexlvm creates is on the node, so no volume waits for its rounds."),
 		limited:        gauge("flexlvm_io_limits_in_force", "Volumes of pods whose IO is limited as their PersistentVolume sets."),
 		unlimited:      gauge("flexlvm_io_limits_not_applied", "PersistentVolumes whose limits on IO are not in force for a pod that uses them."),
 		lastRound:      gauge("flexlvm_gc_last_successful_round_timestamp_seconds", "When a round last succeeded."),
