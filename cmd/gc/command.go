@@ -124,7 +124,7 @@ func command() *cobra.Command {
 	f.IntVar(&o.policy.ThinMetadataPercent, "thin-metadata-watermark-percent", o.policy.ThinMetadataPercent, "use of a thin pool's metadata from which on volumes are evicted from it and no further volumes are promised in it")
 	f.IntVar(&o.policy.OrphanShare, "orphan-share-percent", o.policy.OrphanShare, "maximum percentage of the node's volumes that may be evicted as orphans within --orphan-age, or within an hour if that is longer; at least one volume")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only log what would be released and evicted, and change no volume")
-	f.StringVar(&o.wipeRate, "wipe-rate", "100Mi", "maximum rate at which volumes are wiped and snapshots copied, in bytes per second; 0: no limit")
+	f.StringVar(&o.wipeRate, "wipe-rate", "100Mi", "maximum rate at which volumes are wiped, raw block volumes and discovered disks zeroed, and snapshots copied, in bytes per second; 0: no limit")
 	f.Int64Var(&o.deleteRate, "delete-rate", 2000, "maximum number of files per second that are deleted in discovered file systems whose claims are deleted; 0: no limit")
 	f.DurationVar(&o.trim.Interval, "trim-interval", o.trim.Interval, "interval between trims of each mounted volume in a thin pool, 1m or more; 0: never")
 	f.BoolVar(&o.trim.Thick, "trim-thick", false, "also trim volumes outside of thin pools, for disks that benefit from it")

@@ -32,8 +32,8 @@ type Lease struct {
 // Lead waits for the lease, calls work while holding it, and returns when work has returned, by itself
 // or because ctx has ended. It releases the lease only then, so that no two processes work at the same
 // time and a successor need not wait. The context of work ends with ctx. If the lease is lost, Lead
-// returns ErrLeaseLost without waiting for work; if no other process has taken the lease yet, it stays
-// until it expires.
+// returns ErrLeaseLost without waiting for work; the lease then stays until it expires, unless another
+// process has taken it already.
 func (l Lease) Lead(ctx context.Context, client kubernetes.Interface, health *leaderelection.HealthzAdaptor, work func(context.Context)) error {
 	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, l.Namespace, l.Name,
 		client.CoreV1(), client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: l.Identity})

@@ -106,6 +106,21 @@ func TestLoadersThatDoNotAnswer(t *testing.T) {
 // those of the other volumes are still asked.
 func TestLoadersOfManyVolumesThatDoNotAnswer(t *testing.T) {
 	const volumes = 32
+	r := runningLoaders(t, volumes)
+	requireShares(t, r, volumes)
+
+	// Volumes whose loaders are not asked take no share.
+	vm := r.get()
+	for i := range volumes / 2 {
+		vm.Spec.Volumes[i].SourceType = "Unknown"
+	}
+	require.NoError(t, r.client.Update(t.Context(), vm))
+	requireShares(t, r, volumes/2)
+}
+
+// runningLoaders returns a rig with a VolumeManager whose volumes each have a running loader.
+func runningLoaders(t *testing.T, volumes int) *rig {
+	t.Helper()
 	r := newRig(t)
 	vm := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}}
 	for i := range volumes {
@@ -129,6 +144,12 @@ func TestLoadersOfManyVolumesThatDoNotAnswer(t *testing.T) {
 		pods.Items[i].Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: pods.Items[i].Annotations[replica.AnnotationVolumeID]}
 		require.NoError(t, r.client.Status().Update(t.Context(), &pods.Items[i]))
 	}
+	return r
+}
+
+// requireShares checks that in one pass, the loaders of so many volumes are asked, for equal shares of askAllTimeout.
+func requireShares(t *testing.T, r *rig, volumes int) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		waited := map[string]time.Duration{}
 		r.Progress = func(ctx context.Context, podIP, _ string) *protocol.Status {
@@ -143,7 +164,7 @@ func TestLoadersOfManyVolumesThatDoNotAnswer(t *testing.T) {
 		require.Equal(t, askAllTimeout, time.Since(begun).Round(time.Microsecond))
 		require.Len(t, waited, volumes)
 		for _, each := range waited {
-			require.Equal(t, askAllTimeout/volumes, each.Round(time.Microsecond))
+			require.Equal(t, askAllTimeout/time.Duration(volumes), each.Round(time.Microsecond))
 		}
 	})
 }

@@ -28,7 +28,7 @@ const (
 )
 
 // withoutPod returns since when a Job that has not ended and is not being deleted has been observed without a pod, by
-// the clock of this process alone; the zero time if it has a pod.
+// the clock of this process alone; the zero time for any other Job.
 func (r *reconciler) withoutPod(job *batchv1.Job, pod *corev1.Pod, now time.Time) time.Time {
 	switch {
 	case job == nil || isDeleting(job) || !ended(job).IsZero():

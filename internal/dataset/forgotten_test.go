@@ -150,6 +150,23 @@ func TestForgottenJobsOfManyNodes(t *testing.T) {
 	}
 }
 
+// A forgotten Job is found although the API server refuses the pods of many Jobs before it.
+func TestForgottenJobBehindRefusedOnes(t *testing.T) {
+	b := newPodlessBed(t, mostInFull+1)
+	for i := range mostInFull {
+		b.Replicas[i].Job.Status.Failed = 1 // it had a pod, whose successor is refused
+	}
+	b.Refused = func(_ context.Context, job *batchv1.Job) string {
+		if job.Status.Failed > 0 {
+			return "exceeded quota"
+		}
+		return ""
+	}
+	b.looks()
+	require.True(t, b.look(now.Add(forgottenAfter)))
+	require.Equal(t, "exceeded quota", b.Replicas[0].Refused)
+}
+
 // A Job that Kubernetes has forgotten is deleted, whatever it is for. A later plan creates it again.
 func TestForgottenJobIsDeleted(t *testing.T) {
 	for name, begin := range map[string]func(*testing.T) (*stage, *Replica){

@@ -34,7 +34,7 @@ type snapshot struct {
 	labelled map[string][]string // nodes by dataset label; nil: not listed
 
 	observed []*Observed      // all volumes
-	unasked  int              // volumes with running loaders that have not been asked
+	unasked  int              // volumes with running loaders that this pass has not come to
 	asking   time.Duration    // how long loaders have been asked
 	users    map[string]users // their pods by namespace, as far as consumersOnce has listed them
 }
@@ -322,12 +322,11 @@ func lastSeen(pod *corev1.Pod) time.Time {
 // volumes of their own from being asked either.
 func (r *reconciler) askLoaders(ctx context.Context, observed *Observed, s *snapshot) {
 	begun := time.Now()
-	asking, cancel := context.WithTimeout(ctx, (askAllTimeout-s.asking)/time.Duration(max(1, s.unasked)))
+	asking, cancel := context.WithTimeout(ctx, (askAllTimeout-s.asking)/time.Duration(1+s.unasked))
 	defer cancel()
 	var busy errgroup.Group
 	busy.SetLimit(asksAtOnce)
-	running := observed.running()
-	for _, rep := range running {
+	for _, rep := range observed.running() {
 		final := ""
 		if isGoingUnsent(rep) {
 			final = rep.Claim.Annotations[annotationFinal]
@@ -338,9 +337,7 @@ func (r *reconciler) askLoaders(ctx context.Context, observed *Observed, s *snap
 		})
 	}
 	_ = busy.Wait() // a loader that does not answer is no error
-	if len(running) > 0 {
-		s.asking, s.unasked = s.asking+time.Since(begun), s.unasked-1
-	}
+	s.asking += time.Since(begun)
 	r.addRefusals(ctx, observed)
 }
 

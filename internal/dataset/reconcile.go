@@ -138,6 +138,9 @@ func (r *reconciler) volume(ctx context.Context, observed *Observed, s *snapshot
 // planned carries out the next step for a volume.
 func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapshot, inSpec bool) (Outcome, error) {
 	owner := observed.Owner
+	if len(observed.running()) > 0 {
+		s.unasked-- // also if it is left before its loaders are asked
+	}
 	if inSpec && owner.DeletionTimestamp == nil && owner.Spec.State != flexlvmv1.StateCompleted {
 		if err := r.readSource(ctx, observed, s); err != nil {
 			return r.evictOnly(ctx, observed, err)

@@ -2,6 +2,9 @@ package dataset
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -36,21 +39,52 @@ func TestRefusedLoader(t *testing.T) {
 	event := func(message string, at time.Time) corev1.Event {
 		return corev1.Event{Message: message, LastTimestamp: metav1.NewTime(at)}
 	}
-	require.Equal(t, "b", lastRefusal([]corev1.Event{event("a", now), event("b", now.Add(time.Second)), event("c", now.Add(-time.Second))}))
-	require.Empty(t, lastRefusal(nil))
+	require.Equal(t, "b", lastRefusal([]corev1.Event{event("a", now), event("b", now.Add(time.Second)), event("c", now.Add(-time.Second))}).Message)
+	require.Empty(t, lastRefusal(nil).Message)
+}
+
+// eventServer returns an API server that has these events of a Job, and the number of lists.
+func eventServer(t *testing.T, events ...corev1.Event) (client.Reader, *int) {
+	t.Helper()
+	lists := 0
+	return interceptor.NewClient(newRig(t).client, interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+		lists++
+		options := (&client.ListOptions{}).ApplyOptions(o)
+		require.Equal(t, int64(eventsPerPage), options.Limit)
+		from := 0
+		if options.Continue != "" {
+			from, _ = strconv.Atoi(options.Continue)
+		}
+		to := min(from+eventsPerPage, len(events))
+		out := list.(*corev1.EventList)
+		if out.Items = slices.Clone(events[from:to]); to < len(events) {
+			out.Continue = strconv.Itoa(to)
+		}
+		return nil
+	}}), &lists
+}
+
+// The API server lists the oldest events first.
+func TestLatestOfManyEvents(t *testing.T) {
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", UID: "u"}}
+	var events []corev1.Event
+	for i := range 5 {
+		events = append(events, corev1.Event{Message: fmt.Sprint("cause ", i), LastTimestamp: metav1.NewTime(now.Add(time.Duration(i) * time.Minute))})
+	}
+	live, lists := eventServer(t, events...)
+	require.Equal(t, "cause 4", asksEvents(live)(t.Context(), job))
+	require.Equal(t, 2, *lists)
+
+	slices.Reverse(events)
+	live, _ = eventServer(t, events...)
+	require.Equal(t, "cause 4", asksEvents(live)(t.Context(), job), "an event of the first page may have been seen last")
 }
 
 // A tenant can write any number of events about a Job, of up to 1.5 MiB each.
 func TestFewEventsAreRead(t *testing.T) {
-	r := newRig(t)
-	live := interceptor.NewClient(r.client, interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
-		options := (&client.ListOptions{}).ApplyOptions(o)
-		require.Positive(t, options.Limit)
-		require.LessOrEqual(t, options.Limit, int64(10))
-		list.(*corev1.EventList).Items = []corev1.Event{{Message: "exceeded quota"}}
-		return nil
-	}})
+	live, lists := eventServer(t, slices.Repeat([]corev1.Event{{Message: "exceeded quota"}}, 1000)...)
 	require.Equal(t, "exceeded quota", asksEvents(live)(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", UID: "u"}}))
+	require.Equal(t, eventPages, *lists)
 }
 
 // A quota may refuse the loaders of all nodes: each pass reads the events of only the first mostInFull Jobs.

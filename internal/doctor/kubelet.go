@@ -68,7 +68,8 @@ func kubeletPluginDir(root string) (dir string, running bool) {
 
 // kubeletArgs returns the command line of a process if it is the host's kubelet. Anybody who may create pods can run a
 // process of that name, whose command line would choose what is opened here as root. So only a process of root counts,
-// and only in the PID and user namespaces of process 1.
+// and only in the PID and user namespaces of process 1: a pod needs `hostPID` for that, which the Pod Security level
+// `baseline` forbids.
 func kubeletArgs(process, first string) (args []string, is bool) {
 	// All is read below one open directory: another process may take over the number.
 	dir, err := os.OpenRoot(process)

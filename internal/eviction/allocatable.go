@@ -3,6 +3,7 @@ package eviction
 import (
 	"fmt"
 
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -23,7 +24,7 @@ func (p *planner) allocatable(pool *poolPlan) volume.Bytes {
 	if pool.Thin != nil {
 		return p.thinAllocatable(pool)
 	}
-	sum := pool.Free + pool.pending
+	sum := freeToAllocate(pool.Pool) + pool.pending
 	if p.result.Blocked == "" {
 		// The charges of these replicas, added below, are subtracted again with those of all PersistentVolumes.
 		sum += pool.reclaimable() + pool.reclaimableReplicas()
@@ -35,6 +36,19 @@ func (p *planner) allocatable(pool *poolPlan) volume.Bytes {
 		}
 	}
 	return sum
+}
+
+// freeToAllocate returns the free room of a pool without that of devices that LVM may not allocate from
+// (`pvchange --allocatable n`), which LVM counts as free, too.
+func freeToAllocate(p inventory.Pool) volume.Bytes {
+	if p.DeviceFree == nil {
+		return p.Free
+	}
+	var sum volume.Bytes
+	for _, free := range p.DeviceFree {
+		sum += free
+	}
+	return min(p.Free, sum)
 }
 
 // charges returns the charges of the PersistentVolumes of a pool that stay, once per volume.

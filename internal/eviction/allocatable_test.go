@@ -116,6 +116,31 @@ func TestPlanAllocatable(t *testing.T) {
 	}
 }
 
+// LVM counts the free room of devices that it may not allocate from as free.
+func TestPlanAllocatableOfClosedDevices(t *testing.T) {
+	for name, tt := range map[string]struct {
+		free []volume.Bytes // of the devices that LVM may allocate from
+		want volume.Bytes
+	}{
+		"unknown":  {nil, 100 * volume.GiB},
+		"all open": {[]volume.Bytes{50 * volume.GiB, 49 * volume.GiB}, 100 * volume.GiB},
+		"one open": {[]volume.Bytes{49 * volume.GiB}, 50 * volume.GiB},
+		"none":     {[]volume.Bytes{}, volume.GiB},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New() // has a volume of 1 GiB
+			g := s.PoolNamed("flexlvm")
+			g.DeviceFree = tt.free
+			for i := range tt.free {
+				g.Devices = append(g.Devices, deviceName(i))
+			}
+			p := s.Plan().Pools[0]
+			require.Equal(t, tt.want.String(), p.Allocatable.String())
+			require.Equal(t, 1, p.UsedPercent, "the rest is unused")
+		})
+	}
+}
+
 // LVM uses only half of its metadata area, so an area that has half of its size free is empty.
 func TestMetadataUsedPercent(t *testing.T) {
 	for free, want := range map[volume.Bytes]int{60: 0, 50: 0, 25: 50, 10: 80, 5: 90, 0: 100} {

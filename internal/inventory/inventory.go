@@ -33,7 +33,7 @@ type Pool struct {
 	Missing      int // devices that LVM cannot find
 	// Exported: the volume group is exported, so LVM neither changes nor activates anything in it.
 	Exported bool
-	// DeviceFree is the free space on each physical device that LVM may allocate from, largest first.
+	// DeviceFree is the free space on each physical device that LVM may allocate from, largest first; nil: unknown.
 	DeviceFree []volume.Bytes
 	// Devices are the paths of these physical devices, in the same order.
 	Devices []string
@@ -140,6 +140,9 @@ type Volume struct {
 	Unknown bool `json:"-"`
 	// Degraded: copies of the volume are missing or out of date, as Problem says. The volume can still be used.
 	Degraded bool `json:"degraded,omitempty"`
+	// Outdated: the volume must not be used, because its copies are, or may be, out of date, as Problem says. Degraded is
+	// not set then.
+	Outdated bool `json:"outdated,omitempty"`
 	// SyncPercent is how much of a RAID volume is in sync, as LVM prints it.
 	SyncPercent string `json:"syncPercent,omitempty"`
 }

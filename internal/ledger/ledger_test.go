@@ -285,6 +285,25 @@ func TestLedgerLayouts(t *testing.T) {
 		b = ledgertest.New(t, ledgertest.Report("node-1", 12*leg, devices(7*leg, 3*leg, 2*leg)))
 		require.Error(t, b.Take("node-1", mirrored("a", offer.Most+volume.Block)))
 	})
+	t.Run("offers no more than its room", func(t *testing.T) {
+		for _, left := range []volume.Bytes{0, 10 * leg} {
+			b := ledgertest.New(t, ledgertest.Report("node-1", 62*leg, devices(30*leg, 30*leg, leg, leg)))
+			striped := ledgertest.Want("a", 0)
+			striped.Spec.Layout, striped.Spec.Stripes = volume.Striped, 4
+			striped.Spec.Size = striped.Spec.HeldBy(62*leg - left)
+			b.Written(ledgertest.PersistentVolume("node-1", striped))
+			room := b.Room("node-1")
+			require.InDelta(t, float64(left), float64(room), float64(leg))
+			offer, has := b.Offer("node-1", raid1)
+			require.True(t, has)
+			if left == 0 {
+				require.Zero(t, offer.Most)
+				continue
+			}
+			require.InDelta(t, float64(5*leg), float64(offer.Most), float64(leg))
+			require.NoError(t, b.Take("node-1", mirrored("b", offer.Most)))
+		}
+	})
 	t.Run("what is promised may come to lie anywhere", func(t *testing.T) {
 		b := ledgertest.New(t, ledgertest.Report("node-1", 6*leg, devices(3*leg, 3*leg)))
 		require.NoError(t, b.Take("node-1", ledgertest.Want("a", volume.GiB), ledgertest.Want("b", volume.GiB)))

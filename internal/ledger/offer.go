@@ -51,6 +51,12 @@ func (l *Ledger) offer(label string, class volume.Spec) (Offer, bool) {
 	free := []volume.Bytes{o.Room}
 	if class.Devices() > 1 {
 		free = p.free(promise{room, stays, a.spread(class.Pool(), p)})
+		// Of what is promised on several devices, a device may get less than is promised in total, so each may have
+		// more left than its share of the room.
+		share := o.Room / volume.Bytes(class.Devices())
+		for i := range free {
+			free[i] = min(free[i], share)
+		}
 	}
 	o.Most = volume.Largest(free, class, p.extent)
 	if h, held := a.holds[class.Pool()]; held {

@@ -304,6 +304,16 @@ func TestEverythingIsOneReport(t *testing.T) {
 	}
 }
 
+// A group all of whose devices are closed to allocation differs from one whose devices are unknown.
+func TestEverythingOfAGroupThatIsNotAllocatable(t *testing.T) {
+	closed := strings.ReplaceAll(golden(t, "everything.json"), `"pv_allocatable":"allocatable"`, `"pv_allocatable":""`)
+	c, _ := client(t, map[string][]answer{"lvm": {{out: closed}}})
+	all, err := c.Everything(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []volume.Bytes{}, all.Groups[1].DeviceFree)
+	require.Positive(t, all.Groups[1].Free)
+}
+
 // If a disk is missing, the volumes on it are reported as partial, and its free space does not count.
 func TestEverythingOfAGroupThatIsNotWhole(t *testing.T) {
 	c, _ := client(t, map[string][]answer{"lvm": {{out: golden(t, "degraded.json")}}})

@@ -72,7 +72,7 @@ type VolumeGroup struct {
 	// Exported (man 8 vgexport): LVM shows it, and neither changes nor activates anything in it.
 	Exported bool
 	// DeviceFree is the free space of each device that LVM may allocate from, the largest first.
-	// Only Client.Everything sets it.
+	// Only Client.Everything sets it; nil: unknown.
 	DeviceFree []volume.Bytes
 	// DeviceNames are the paths in /dev of these devices.
 	DeviceNames []string
@@ -240,6 +240,9 @@ func parseGroups(out []byte) ([]VolumeGroup, error) {
 			g, err := parseGroup(f)
 			if err != nil {
 				return nil, err
+			}
+			if rep.PV != nil {
+				g.DeviceFree = make([]volume.Bytes, 0, len(devices)) // LVM may be allowed to use none of them
 			}
 			for _, d := range devices {
 				g.DeviceFree = append(g.DeviceFree, d.free)

@@ -14,6 +14,7 @@ func TestExported(t *testing.T) {
 	m.library.PersistentVolumeDeleteTotal.WithLabelValues("flexlvm-nfs").Inc()
 	m.library.PersistentVolumeDeleteFailedTotal.WithLabelValues("flexlvm-nfs").Inc()
 	m.library.PersistentVolumeDeleteDurationSeconds.WithLabelValues("flexlvm-nfs").Observe(1)
+	m.putOff("flexlvm-nfs")
 	m.watch(&Provisioner{gates: map[string]*gate{"nfs.example.org:/srv": {}}})
 	servetest.RequireExported(t, "nfs-provisioner", m.Registry)
 }

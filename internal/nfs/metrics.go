@@ -14,6 +14,7 @@ type Metrics struct {
 
 	library  librarymetrics.Metrics
 	refusals prometheus.Counter
+	turns    *prometheus.CounterVec
 	leader   prometheus.Gauge
 }
 
@@ -26,13 +27,17 @@ func NewMetrics() *Metrics {
 			Name: "flexlvm_nfs_provisioner_refusals_total",
 			Help: "Attempts to provision a claim that were refused because of what the claim or its class says.",
 		}),
+		turns: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "flexlvm_nfs_provisioner_removal_turns_total",
+			Help: "Removals of large directories that gave up their worker after a minute and continue later, by class. Each also counts as a failed deletion, in flexlvm_nfs_provisioner_persistentvolume_delete_failed_total.",
+		}, []string{"class"}),
 		leader: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "flexlvm_nfs_provisioner_leader",
 			Help: "1 in the process that holds the leader lease, 0 in the others.",
 		}),
 	}
 	m.Registry.MustRegister(
-		m.refusals, m.leader,
+		m.refusals, m.turns, m.leader,
 		m.library.PersistentVolumeClaimProvisionTotal,
 		m.library.PersistentVolumeClaimProvisionFailedTotal,
 		m.library.PersistentVolumeClaimProvisionDurationSeconds,
@@ -52,6 +57,8 @@ func (m *Metrics) Leading(yes bool) {
 }
 
 func (m *Metrics) refused(*controlplane.Refusal) { m.refusals.Inc() }
+
+func (m *Metrics) putOff(class string) { m.turns.WithLabelValues(class).Inc() }
 
 // watch exports the number of calls that run on each server, and the age of the oldest. The number does not
 // show whether a server responds: while a large directory is removed, a call runs at almost any time.

@@ -41,7 +41,9 @@ type Parts struct {
 	// Volume reads a PersistentVolume from the API server, not from a cache.
 	Volume  func(ctx context.Context, name string) (*corev1.PersistentVolume, error)
 	Refused func(*controlplane.Refusal) // called for every refusal
-	Now     func() time.Time
+	// PutOff is called, with the class, for every removal that ends with errTurn.
+	PutOff func(class string)
+	Now    func() time.Time
 }
 
 // Provisioner implements controller.Provisioner with a directory for each volume.
@@ -185,7 +187,7 @@ func (p *Provisioner) archive(ctx context.Context, v *corev1.PersistentVolume, a
 const turn = time.Minute
 
 // errTurn means that the worker is needed for others. What was removed stays removed, and the library retries.
-var errTurn = fmt.Errorf("it is not empty after %s, and other directories are as large; the rest is removed later", turn)
+var errTurn = fmt.Errorf("it is not empty after %s, and its worker is needed; the rest is removed later", turn)
 
 // remove repeats its steps until everything is removed. Each step has its own deadline. Tenants can make directories of
 // any size, so after its turn a removal continues only if fewer than MostLong others do. Otherwise large directories
@@ -199,6 +201,7 @@ func (p *Provisioner) remove(ctx context.Context, v *corev1.PersistentVolume, at
 				long = true
 				defer func() { <-p.long }()
 			default:
+				p.PutOff(v.Spec.StorageClassName)
 				return fmt.Errorf("remove directory %s: %w", at.name, errTurn)
 			}
 		}

@@ -30,6 +30,7 @@ type rig struct {
 	now     *corev1.PersistentVolume // PersistentVolume in the API
 	failure error
 	refused int
+	putOff  []string     // classes of the removals that are put off
 	looks   atomic.Int64 // number of reads of the clock
 }
 
@@ -50,6 +51,7 @@ func newRig(t *testing.T) *rig {
 			return r.now.DeepCopy(), nil
 		},
 		Refused: func(*controlplane.Refusal) { r.refused++ },
+		PutOff:  func(class string) { r.putOff = append(r.putOff, class) },
 	})
 	t.Cleanup(func() {
 		require.DirExists(t, filepath.Join(base, "1", "precious"))
@@ -225,6 +227,7 @@ func TestLargeDirectoriesTakeTurns(t *testing.T) {
 	r.long <- struct{}{} // another removal is beyond its turn
 	err := r.Delete(t.Context(), v)
 	require.ErrorIs(t, err, errTurn)
+	require.Equal(t, []string{v.Spec.StorageClassName}, r.putOff)
 	var ignored *controller.IgnoredError
 	require.False(t, errors.As(err, &ignored), "the library retries it")
 	left, err := os.ReadDir(filepath.Join(filepath.Dir(dir), doomedPrefix+filepath.Base(dir)))
@@ -236,6 +239,7 @@ func TestLargeDirectoriesTakeTurns(t *testing.T) {
 	require.NoError(t, r.Delete(t.Context(), v))
 	require.NoDirExists(t, filepath.Join(filepath.Dir(dir), doomedPrefix+filepath.Base(dir)))
 	require.Empty(t, r.long)
+	require.Len(t, r.putOff, 1)
 	require.Empty(t, r.event())
 }
 

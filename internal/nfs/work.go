@@ -50,7 +50,7 @@ func Work(ctx context.Context, config Config) error {
 		Volume: func(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
 			return config.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 		},
-		Refused: config.Metrics.refused, Now: time.Now,
+		Refused: config.Metrics.refused, PutOff: config.Metrics.putOff, Now: time.Now,
 	})
 	config.Metrics.watch(p)
 

@@ -107,7 +107,7 @@ func (e *Engine) explainCopies(v *inventory.Volume, unusable error) {
 	switch {
 	case v.Layout != volume.Raid1 || v.State == "":
 	case unusable != nil && !givenUp:
-		v.Problem, v.Degraded = unusable.Error(), false
+		v.Problem, v.Degraded, v.Outdated = unusable.Error(), false, true
 	case v.Problem != "" && e.copyNotes.exists(v.UUID):
 		v.Problem += fmt.Sprintf("; %s records which copies are out of date: read docs/node-loss.md#a-copy-that-is-out-of-date before you refresh or repair it", e.copyNotes.file(v.UUID))
 	}

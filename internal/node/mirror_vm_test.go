@@ -107,6 +107,7 @@ func TestDisksThatAreLateInTurns(t *testing.T) {
 	v.shell("lvchange --activate y %s/%s", v.group, v.spec.Name) // as the host may do at boot
 	seen := v.volume1(t)                                         // the daemon's inventory must not take the old copy for the new one
 	require.False(t, seen.Degraded)
+	require.True(t, seen.Outdated)
 	require.Contains(t, seen.Problem, "is recorded as out of date")
 	err := v.Mount(v.ctx(), v.spec, v.target("a"), false)
 	require.ErrorContains(t, err, "is recorded as out of date")

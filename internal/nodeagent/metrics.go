@@ -78,12 +78,12 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		orphans:        gauge("flexlvm_orphans", "Volumes of this cluster without a PersistentVolume."),
 		foreign:        gauge("flexlvm_foreign_volumes", "Volumes of flexlvm that belong to another cluster."),
 		problems:       gauge("flexlvm_problem_volumes", "Volumes of flexlvm that need attention, for example because of invalid tags."),
-		degraded:       gauge("flexlvm_degraded_volumes", "Volumes of flexlvm that have lost a copy, or whose copies differ. They can still be used."),
+		degraded:       gauge("flexlvm_degraded_volumes", "Mirrored volumes of flexlvm that have lost a copy, whose copies differ, or that must not be used because their copies are out of date."),
 		attention:      gauge("flexlvm_attention_persistentvolumes", "PersistentVolumes of this node that need manual action."),
 		blocked:        gauge("flexlvm_gc_blocked", "1 while nothing is evicted because the API server seems to have lost PersistentVolumes."),
 		orphansBlocked: gauge("flexlvm_gc_orphan_eviction_blocked", "1 while no orphan is evicted, though --evict-orphans is set, because the API server has gone back in time."),
 		standby:        gauge("flexlvm_gc_standby", "1 while another node daemon works on this node and this one waits for it to end."),
-		toolsMissing:   gauge("flexlvm_gc_tools_missing", "1 while the host lacks programs that flexlvm needs, such as LVM's, and no PersistentVolume is on the node, so that it matters to nobody that rounds fail."),
+		toolsMissing:   gauge("flexlvm_gc_tools_missing", "1 while the host lacks programs that flexlvm needs, such as LVM's, and no PersistentVolume of a volume that flexlvm creates is on the node, so no volume waits for its rounds."),
 		limited:        gauge("flexlvm_io_limits_in_force", "Volumes of pods whose IO is limited as their PersistentVolume sets."),
 		unlimited:      gauge("flexlvm_io_limits_not_applied", "PersistentVolumes whose limits on IO are not in force for a pod that uses them."),
 		lastRound:      gauge("flexlvm_gc_last_successful_round_timestamp_seconds", "When a round last succeeded."),
@@ -293,10 +293,10 @@ func fullest(pool volume.PoolName, all []store) (ratio float64) {
 	return ratio
 }
 
-// degraded counts the volumes that have lost a copy.
+// degraded counts the volumes that have lost a copy, or that must not be used because their copies are out of date.
 func degraded(problems []inventory.Volume) (n int) {
 	for i := range problems {
-		if problems[i].Degraded {
+		if problems[i].Degraded || problems[i].Outdated {
 			n++
 		}
 	}

@@ -147,10 +147,10 @@ func TestMetricsOfDegradedVolumes(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := NewMetrics(registry)
 	f := foundPools()
-	f.result.Problems = []inventory.Volume{{Problem: "degraded", Degraded: true}, {Problem: "its tags make no sense"}}
+	f.result.Problems = []inventory.Volume{{Problem: "degraded", Degraded: true}, {Problem: "out of date", Outdated: true}, {Problem: "its tags make no sense"}}
 	m.round(f, nil, nil, time.Second)
-	require.Equal(t, map[string]float64{"": 1}, series(t, registry, "flexlvm_degraded_volumes"))
-	require.Equal(t, map[string]float64{"": 2}, series(t, registry, "flexlvm_problem_volumes"))
+	require.Equal(t, map[string]float64{"": 2}, series(t, registry, "flexlvm_degraded_volumes"))
+	require.Equal(t, map[string]float64{"": 3}, series(t, registry, "flexlvm_problem_volumes"))
 	f.result.Problems = nil
 	m.round(f, nil, nil, time.Second)
 	require.Equal(t, map[string]float64{"": 0}, series(t, registry, "flexlvm_degraded_volumes"))
