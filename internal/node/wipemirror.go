@@ -17,6 +17,9 @@ const (
 	syncPoll     = 500 * time.Millisecond
 )
 
+// ErrSyncing: a raid1 volume is not wiped yet, because its copies are not in sync. Nothing is to be done about that.
+var ErrSyncing = errors.New("its copies are still being synchronised")
+
 // activateToWipe activates a volume whose data nobody needs. A copy that is out of date is wiped like any other. A
 // raid1 volume is activated only with all copies: a missing one would not be wiped.
 func (e *Engine) activateToWipe(ctx context.Context, lv lvm.LogicalVolume) error {
@@ -51,7 +54,7 @@ func (e *Engine) awaitInSync(ctx context.Context, lv lvm.LogicalVolume) error {
 			return err
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("wipe volume %s/%s: its copies are still being synchronised, and one of them might be removed without being wiped; it is retried", lv.Group, lv.Name)
+			return fmt.Errorf("wipe volume %s/%s: %w, and one of them might be removed without being wiped; it is retried", lv.Group, lv.Name, ErrSyncing)
 		}
 		select {
 		case <-ctx.Done():

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,6 +33,7 @@ func TestMirrorIsWipedWhole(t *testing.T) {
 		if test.says == nil {
 			require.NoError(t, err, name)
 		}
+		require.Equal(t, strings.HasPrefix(name, "not "), errors.Is(err, ErrSyncing), name)
 		for _, says := range test.says {
 			require.ErrorContains(t, err, says, name)
 		}
