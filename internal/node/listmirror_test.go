@@ -44,3 +44,23 @@ func TestInventoryOfOutdatedCopies(t *testing.T) {
 	require.NoError(t, w.copyNotes.remove(w.lv.UUID))
 	require.NotContains(t, described().Problem, "records")
 }
+
+// A volume that is no longer raid1 may consist of its old copy. Nobody needs the data of one that is given up.
+func TestInventoryOfAConvertedMirror(t *testing.T) {
+	w := watchMirror(t)
+	tags := sourceTags()
+	described := func() inventory.Volume {
+		w.lv.Tags = tags.Strings()
+		all, err := w.describeAll(t.Context(), []lvm.LogicalVolume{w.lv})
+		require.NoError(t, err)
+		return all[0]
+	}
+	w.look(true, "partial", "100.00", "partial", "")
+	w.lv.Shape, w.lv.Health = volume.Shape{Layout: volume.Linear}, ""
+	require.Contains(t, described().Problem, "volume flexlvm/data is no longer raid1")
+	tags.State = volume.Unreferenced
+	require.NotContains(t, described().Problem, "raid1")
+	tags.State = volume.Ready
+	require.NoError(t, w.copyNotes.remove(w.lv.UUID))
+	require.NotContains(t, described().Problem, "raid1")
+}

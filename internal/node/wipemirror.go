@@ -24,7 +24,7 @@ var ErrSyncing = errors.New("its copies are still being synchronised")
 // raid1 volume is activated only with all copies: a missing one would not be wiped.
 func (e *Engine) activateToWipe(ctx context.Context, lv lvm.LogicalVolume) error {
 	if lv.Shape.Layout != volume.Raid1 {
-		return e.activate(ctx, lv)
+		return e.lvm.Activate(ctx, lv)
 	}
 	incompleteErr := e.lvm.ActivateComplete(ctx, lv)
 	if incompleteErr == nil {
