@@ -148,14 +148,23 @@ func (e *Engine) outdatedCopies(ctx context.Context, lvs []lvm.LogicalVolume) ma
 // disk comes back. LVM also reports a problem of an intact volume if only the store of one of its copy-on-write
 // snapshots is on a missing disk.
 func healthProblem(lv lvm.LogicalVolume) (problem string, degraded bool) {
+	mirror := lv.Shape.Layout == volume.Raid1
 	switch {
 	case lv.Health == "":
 		return "", false
-	case lv.Shape.Layout == volume.Raid1:
-		return fmt.Sprintf("degraded: LVM says %q of its %d copies; it can still be used. Bring the disk back and run `lvchange --refresh %s/%s`, or replace it and run `lvconvert --repair %s/%s`",
-			lv.Health, lv.Shape.Devices(), lv.Group, lv.Name, lv.Group, lv.Name), true
+	case lv.Origin:
+		return fmt.Sprintf("LVM says %q of it or of the store of one of its snapshots: `lvs -a -o lv_name,lv_uuid,origin,devices %s` shows which; if only a snapshot is on a missing disk, the volume is intact: remove nothing before you have read docs/node-loss.md#the-disk-is-dead", lv.Health, lv.Group), mirror
+	case mirror:
+		return fmt.Sprintf("degraded: LVM says %q of its %d copies; it can still be used. Bring the disk back%s and run `lvchange --refresh %s/%s`, or replace it and run `lvconvert --repair %s/%s`",
+			lv.Health, lv.Shape.Devices(), restoreMissing(lv.Group), lv.Group, lv.Name, lv.Group, lv.Name), true
 	}
 	return fmt.Sprintf("LVM says %q of it: check `lvs -o +lv_health_status,devices %s` and `pvs`", lv.Health, lv.Group), false
+}
+
+// restoreMissing returns what else to do about a disk that is back. LVM marks a missing disk as such when it writes the
+// group's metadata, and does not use the disk before a person has removed that mark.
+func restoreMissing(g volume.Group) string {
+	return fmt.Sprintf(" (if `pvs -o +pv_missing` still shows it as missing: `vgextend --restoremissing %s DEVICE`)", g)
 }
 
 func mountsOf(lv lvm.LogicalVolume, mounted map[uint64][]mount.Point) ([]string, error) {
