@@ -242,7 +242,7 @@ func TestFindings(t *testing.T) {
 		"no group":         {func(_ *testing.T, p *patient) { p.host.Inventory = nodeTools{} }, Fail, "group flexlvm", "no volume group at all", "if it was there, bring its disks back (see \"devices file\"); otherwise create it with `flexlvm vg create --name flexlvm"},
 		"another group":    {group(func(g *lvm.VolumeGroup) { g.Name = "system" }), Fail, "group flexlvm", "it sees system", "--group"},
 		"LVM fails":        {func(_ *testing.T, p *patient) { p.host.Inventory = nodeTools{err: errors.New("locked")} }, Fail, "group flexlvm", "locked", "vgs"},
-		"missing device":   {group(func(g *lvm.VolumeGroup) { g.Missing = 1 }), Fail, "group flexlvm", "1 of 1 device is missing", "bring the disks back"},
+		"missing device":   {group(func(g *lvm.VolumeGroup) { g.Missing = 1 }), Fail, "group flexlvm", "1 of 1 device is missing", "vgextend --restoremissing"},
 		"exported":         {group(func(g *lvm.VolumeGroup) { g.Exported = true }), Fail, "group flexlvm", "it is exported", "vgimport flexlvm"},
 		"nearly full":      {group(func(g *lvm.VolumeGroup) { g.Free = 9 * volume.GiB }), Warn, "group flexlvm", "9 GiB free of 100 GiB", "vgextend"},
 		"large extents":    {group(func(g *lvm.VolumeGroup) { g.Extent = 64 * volume.MiB }), Warn, "group flexlvm extents", "64 MiB", "extents of 4 MiB"},

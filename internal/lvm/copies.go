@@ -15,6 +15,7 @@ type Copy struct {
 	Name    string // of the hidden volume that holds the copy, such as data_rimage_0
 	UUID    string // of that hidden volume; a repair replaces it by one with another UUID
 	Missing bool   // a device that the copy is on is missing, or was removed from the group
+	Removed bool   // a device that the copy was on was removed from the group: the copy is no longer part of the volume
 	Failed  bool   // the volume is active, and the kernel does not use this copy
 }
 
@@ -101,7 +102,9 @@ func parseHealthOfCopies(out []byte) (Copies, error) {
 			}
 			c := &all[of][i]
 			switch {
-			case lost || health == "partial":
+			case lost:
+				c.Missing, c.Removed = true, true
+			case health == "partial":
 				c.Missing = true
 			case health == "" || health == "writemostly" || health == "mismatches exist":
 			default: // "refresh needed", and values of newer releases

@@ -50,7 +50,7 @@ func TestCopies(t *testing.T) {
 	require.Equal(t, []Copy{{Name: "a_rimage_0", UUID: "i0", Failed: true}, {Name: "a_rimage_1", UUID: "i1"}}, all["flexlvm/a"], "a health of a newer release")
 	all, err = c.Copies(t.Context(), "")
 	require.NoError(t, err)
-	require.Equal(t, []Copy{{Name: "a_rimage_0", UUID: "i0", Missing: true}}, all["flexlvm/a"], "its device was removed from the group")
+	require.Equal(t, []Copy{{Name: "a_rimage_0", UUID: "i0", Missing: true, Removed: true}}, all["flexlvm/a"], "its device was removed from the group")
 	for range 2 {
 		_, err = c.Copies(t.Context(), "")
 		require.Error(t, err)

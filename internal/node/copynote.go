@@ -23,18 +23,20 @@ type copyNote struct {
 	// Behind are the copies that are out of date: the names of the hidden volumes that hold them, by the UUIDs of
 	// these volumes.
 	Behind map[string]string `json:"behind"`
-	// UpToDate are the copies that are known to be up to date, like Behind. A copy that is in neither was made since,
-	// perhaps from one that is out of date. Notes of earlier versions lack UpToDate.
+	// UpToDate are the copies that are known to be up to date, like Behind. A copy in neither was made since, and from
+	// which copy is unknown. Notes of earlier versions lack UpToDate.
 	UpToDate map[string]string `json:"upToDate,omitempty"`
 	// Stale means that copies in Behind have been active alone since. The kernel may take them for the newest, and
 	// would overwrite the others with them.
 	Stale bool `json:"stale,omitempty"`
 }
 
+func (n copyNote) isBehind(c lvm.Copy) bool { return n.Behind[c.UUID] != "" }
+
 // isUpToDate reports whether a copy is known to be up to date. Without a note, each copy counts as that.
 func (n copyNote) isUpToDate(c lvm.Copy) bool {
 	if len(n.UpToDate) == 0 {
-		return n.Behind[c.UUID] == ""
+		return !n.isBehind(c)
 	}
 	return n.UpToDate[c.UUID] != ""
 }
@@ -52,11 +54,33 @@ func (n copyNote) allUpToDate(copies []lvm.Copy) bool {
 // staleCopies returns the copies that are present, out of date, and have been active alone since.
 func (n copyNote) staleCopies(copies []lvm.Copy) (stale []lvm.Copy) {
 	for _, c := range copies {
-		if n.Stale && !c.Missing && n.Behind[c.UUID] != "" {
+		if n.Stale && !c.Missing && n.isBehind(c) {
 			stale = append(stale, c)
 		}
 	}
 	return stale
+}
+
+// mayReturn reports whether one of these copies is known to be up to date, and its device was not removed from the
+// group.
+func (n copyNote) mayReturn(copies []lvm.Copy) bool {
+	return slices.ContainsFunc(copies, func(c lvm.Copy) bool { return !c.Removed && n.isUpToDate(c) })
+}
+
+// stale returns the note of a volume that is active with only such copies as are not known to be up to date. In a note
+// of an earlier version, it names those that are: otherwise, a copy that is made from now on would count as one of them.
+func (n copyNote) stale(copies []lvm.Copy) copyNote {
+	n.Stale = true
+	if len(n.UpToDate) > 0 {
+		return n
+	}
+	n.UpToDate = map[string]string{}
+	for _, c := range copies {
+		if !n.isBehind(c) {
+			n.UpToDate[c.UUID] = c.Name
+		}
+	}
+	return n
 }
 
 // with returns the note of a volume that is in use with the usable ones of these copies, at least one of which is up
@@ -64,7 +88,7 @@ func (n copyNote) staleCopies(copies []lvm.Copy) (stale []lvm.Copy) {
 func (n copyNote) with(copies []lvm.Copy, inSync bool, now time.Time) copyNote {
 	next := copyNote{Volume: n.Volume, Since: now, Behind: map[string]string{}, UpToDate: map[string]string{}}
 	for _, c := range copies {
-		switch before := n.Behind[c.UUID] != ""; {
+		switch before := n.isBehind(c); {
 		case isUsable(c) && (inSync || n.isUpToDate(c)):
 			next.UpToDate[c.UUID] = c.Name
 		case before:
@@ -86,6 +110,12 @@ func (d copyNotes) file(uuid string) string { return filepath.Join(string(d), fi
 func (d copyNotes) exists(uuid string) bool {
 	_, err := os.Lstat(d.file(uuid))
 	return !errors.Is(err, os.ErrNotExist)
+}
+
+// found reports whether a volume is known to have a note.
+func (d copyNotes) found(uuid string) bool {
+	_, err := os.Lstat(d.file(uuid))
+	return err == nil
 }
 
 // read returns the note of a volume. It is empty if there is none.

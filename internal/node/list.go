@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/lvm"
@@ -100,31 +99,37 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 	return v
 }
 
-// explainCopies adds to the description of a raid1 volume what its note of copies says. unusable is why it must not
+// explainCopies adds to the description of a volume what its note of copies says. unusable is why it must not
 // be used because of that. Nobody needs the data of a volume that is being given up.
 func (e *Engine) explainCopies(v *inventory.Volume, unusable error) {
 	givenUp := v.State == volume.Unreferenced || v.State == volume.Doomed
 	switch {
-	case v.Layout != volume.Raid1 || v.State == "":
+	case v.State == "":
 	case unusable != nil && !givenUp:
 		v.Problem, v.Degraded, v.Outdated = unusable.Error(), false, true
-	case v.Problem != "" && e.copyNotes.exists(v.UUID):
+	case v.Layout == volume.Raid1 && v.Problem != "" && e.copyNotes.exists(v.UUID):
 		v.Problem += fmt.Sprintf("; %s records which copies are out of date: read docs/node-loss.md#a-copy-that-is-out-of-date before you refresh or repair it", e.copyNotes.file(v.UUID))
 	}
 }
 
-// outdatedCopies returns, by UUID, why raid1 volumes must not be used because of their notes (checkNote). It queries
-// LVM only if there are notes.
+// outdatedCopies returns, by UUID, why volumes must not be used because of their notes (checkNote, checkConverted). It
+// queries LVM only if there are notes of raid1 volumes.
 func (e *Engine) outdatedCopies(ctx context.Context, lvs []lvm.LogicalVolume) map[string]error {
-	lvs = slices.DeleteFunc(slices.Clone(lvs), func(lv lvm.LogicalVolume) bool {
-		return lv.Shape.Layout != volume.Raid1 || !e.copyNotes.exists(lv.UUID)
-	})
-	if len(lvs) == 0 {
-		return nil
+	errs := map[string]error{}
+	var mirrors []lvm.LogicalVolume
+	for _, lv := range lvs {
+		switch {
+		case lv.Shape.Layout != volume.Raid1:
+			errs[lv.UUID] = e.checkConverted(lv)
+		case e.copyNotes.exists(lv.UUID):
+			mirrors = append(mirrors, lv)
+		}
+	}
+	if len(mirrors) == 0 {
+		return errs
 	}
 	all, err := e.lvm.Copies(ctx, "")
-	errs := map[string]error{}
-	for _, lv := range lvs {
+	for _, lv := range mirrors {
 		if err != nil {
 			errs[lv.UUID] = fmt.Errorf("whether its copies are up to date is unknown: %w", err)
 			continue
@@ -140,16 +145,26 @@ func (e *Engine) outdatedCopies(ctx context.Context, lvs []lvm.LogicalVolume) ma
 
 // healthProblem returns LVM's report of what is wrong with a volume. A volume with several copies stays usable
 // while one copy is whole. flexlvm repairs nothing by itself, because the right repair depends on whether the
-// disk comes back.
+// disk comes back. LVM also reports a problem of an intact volume if only the store of one of its copy-on-write
+// snapshots is on a missing disk.
 func healthProblem(lv lvm.LogicalVolume) (problem string, degraded bool) {
+	mirror := lv.Shape.Layout == volume.Raid1
 	switch {
 	case lv.Health == "":
 		return "", false
-	case lv.Shape.Layout == volume.Raid1:
-		return fmt.Sprintf("degraded: LVM says %q of its %d copies; it can still be used. Bring the disk back and run `lvchange --refresh %s/%s`, or replace it and run `lvconvert --repair %s/%s`",
-			lv.Health, lv.Shape.Devices(), lv.Group, lv.Name, lv.Group, lv.Name), true
+	case lv.Origin:
+		return fmt.Sprintf("LVM says %q of it or of the store of one of its snapshots: `lvs -a -o lv_name,lv_uuid,origin,devices %s` shows which; if only a snapshot is on a missing disk, the volume is intact: remove nothing before you have read docs/node-loss.md#the-disk-is-dead", lv.Health, lv.Group), mirror
+	case mirror:
+		return fmt.Sprintf("degraded: LVM says %q of its %d copies; it can still be used. Bring the disk back%s and run `lvchange --refresh %s/%s`, or replace it and run `lvconvert --repair %s/%s`",
+			lv.Health, lv.Shape.Devices(), restoreMissing(lv.Group), lv.Group, lv.Name, lv.Group, lv.Name), true
 	}
 	return fmt.Sprintf("LVM says %q of it: check `lvs -o +lv_health_status,devices %s` and `pvs`", lv.Health, lv.Group), false
+}
+
+// restoreMissing returns what else to do about a disk that is back. LVM marks a missing disk as such when it writes the
+// group's metadata, and does not use the disk before a person has removed that mark.
+func restoreMissing(g volume.Group) string {
+	return fmt.Sprintf(" (if `pvs -o +pv_missing` still shows it as missing: `vgextend --restoremissing %s DEVICE`)", g)
 }
 
 func mountsOf(lv lvm.LogicalVolume, mounted map[uint64][]mount.Point) ([]string, error) {

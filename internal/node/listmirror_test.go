@@ -48,3 +48,42 @@ func TestInventoryOfOutdatedCopies(t *testing.T) {
 	require.NoError(t, w.copyNotes.remove(w.lv.UUID))
 	require.NotContains(t, described().Problem, "records")
 }
+
+// A volume that is no longer raid1 may consist of its old copy. Nobody needs the data of one that is given up.
+func TestInventoryOfAConvertedMirror(t *testing.T) {
+	w := watchMirror(t)
+	tags := sourceTags()
+	described := func() inventory.Volume {
+		w.lv.Tags = tags.Strings()
+		all, err := w.describeAll(t.Context(), []lvm.LogicalVolume{w.lv})
+		require.NoError(t, err)
+		return all[0]
+	}
+	w.look(true, "partial", "100.00", "partial", "")
+	w.lv.Shape, w.lv.Health = volume.Shape{Layout: volume.Linear}, ""
+	require.Contains(t, described().Problem, "volume flexlvm/data is no longer raid1")
+	tags.State = volume.Unreferenced
+	require.NotContains(t, described().Problem, "raid1")
+	tags.State = volume.Ready
+	require.NoError(t, w.copyNotes.remove(w.lv.UUID))
+	require.NotContains(t, described().Problem, "raid1")
+}
+
+// LVM reports an intact volume as partial if only a snapshot's store is on a missing disk.
+func TestHealthOfASourceOfSnapshots(t *testing.T) {
+	lv := mirrorLV()
+	lv.Health = "partial"
+	problem, degraded := healthProblem(lv)
+	require.True(t, degraded)
+	require.Contains(t, problem, `LVM says "partial" of its 2 copies; it can still be used`)
+	require.Contains(t, problem, "`vgextend --restoremissing flexlvm DEVICE`) and run `lvchange --refresh flexlvm/data`")
+	lv.Origin = true
+	for layout, want := range map[volume.Layout]bool{volume.Raid1: true, volume.Linear: false} {
+		lv.Shape.Layout = layout
+		problem, degraded = healthProblem(lv)
+		require.Equal(t, want, degraded)
+		require.Contains(t, problem, "or of the store of one of its snapshots")
+		require.Contains(t, problem, "remove nothing before you have read docs/node-loss.md#the-disk-is-dead")
+		require.NotContains(t, problem, "copies")
+	}
+}

@@ -34,7 +34,8 @@ func sinceBoot() time.Duration {
 }
 
 // activate activates a volume. It activates a raid1 volume with missing copies only once bootGrace has passed,
-// and only if a present copy is up to date. Before that, it notes that the missing copies are out of date.
+// and only if a present copy is up to date. Before that, it notes that the missing copies are out of date. It does not
+// activate a volume with a note that was converted from raid1 (checkConverted).
 func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
 	if lv.Of != "" { // LVM activates a copy-on-write snapshot together with its source
 		source, err := e.lvm.Volume(ctx, lv.Group, lv.Of)
@@ -46,6 +47,9 @@ func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
 		}
 	}
 	if lv.Shape.Layout != volume.Raid1 {
+		if err := e.checkConverted(lv); err != nil {
+			return err
+		}
 		return e.lvm.Activate(ctx, lv)
 	}
 	if e.copyNotes.exists(lv.UUID) {
@@ -94,70 +98,6 @@ func (e *Engine) activateComplete(ctx context.Context, lv lvm.LogicalVolume) ([]
 	return copies, nil
 }
 
-// checkCopies returns an error if no usable copy of an active raid1 volume is known to be up to date: the host may
-// have activated it at boot. A copy-on-write snapshot shares data with its source, so that is checked for it. Of
-// other volumes, checkCopies queries LVM only for one with a note.
-func (e *Engine) checkCopies(ctx context.Context, lv lvm.LogicalVolume) error {
-	if lv.Of != "" {
-		source, err := e.lvm.Volume(ctx, lv.Group, lv.Of)
-		if err == nil {
-			err = e.checkCopies(ctx, source)
-		}
-		if err != nil {
-			return fmt.Errorf("check the source of snapshot %s/%s: %w", lv.Group, lv.Name, err)
-		}
-	}
-	if lv.Shape.Layout != volume.Raid1 || !e.copyNotes.exists(lv.UUID) {
-		return nil
-	}
-	copies, err := e.copiesOf(ctx, lv)
-	if err != nil {
-		return err
-	}
-	if err := e.checkNote(ctx, lv, copies); err != nil {
-		return errors.Join(err, e.noteStale(ctx, lv, copies))
-	}
-	return nil
-}
-
-// checkNote returns an error if a volume must not be used because of its note: an outdated copy may overwrite the
-// others, or no usable copy is known to be up to date. A note that cannot be read only matters while copies are
-// missing: otherwise, the kernel finds the newest of them itself.
-func (e *Engine) checkNote(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy) error {
-	if err := e.checkStale(lv, copies); err != nil {
-		return err
-	}
-	note, err := e.copyNotes.read(lv.UUID)
-	usable := usableCopies(copies)
-	switch {
-	case err != nil && len(usable) == len(copies):
-		return nil
-	case err != nil:
-		return fmt.Errorf("volume %s/%s lacks copies, and is not used before it is known whether the others are up to date: %w; bring the missing devices back, or inspect that file and remove it", lv.Group, lv.Name, err)
-	case len(usable) == 0:
-		return fmt.Errorf("%w: no copy of volume %s/%s can be used (missing: %s); see `lvs -a -o +lv_health_status %s`", lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), lv.Group)
-	case note.hasUpToDate(usable):
-		return nil
-	}
-	return fmt.Errorf("%w: only copy %s of volume %s/%s can be used, which lacks what was written after %s, while the volume was in use; the devices with newer data are missing (%s): bring them back; or, to use the old data and lose what was written since, remove %s",
-		lvm.ErrPartial, namesOf(usable), lv.Group, lv.Name, note.Since.UTC().Format(time.RFC3339), e.missingDevices(ctx, lv.Group), e.copyNotes.file(lv.UUID))
-}
-
-// checkStale returns an error if a present copy is out of date and has been active alone since. The volume can only
-// be used without such a copy, because the kernel may take it for the newest, or by a person's decision.
-func (e *Engine) checkStale(lv lvm.LogicalVolume, copies []lvm.Copy) error {
-	note, err := e.copyNotes.read(lv.UUID)
-	if err != nil {
-		return nil // checkNote reports that
-	}
-	stale := note.staleCopies(copies)
-	if len(stale) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: copy %s of volume %s/%s is recorded as out of date since %s, and has been active without the others since, so the kernel may take it for the newest copy and overwrite the others: decide which copy holds the data that is needed; to use the others, take its device away from this node, and the volume is used without it; to use this copy, and lose what only the others hold, remove %s",
-		lvm.ErrPartial, namesOf(stale), lv.Group, lv.Name, note.Since.UTC().Format(time.RFC3339), e.copyNotes.file(lv.UUID))
-}
-
 // noteStale notes that only copies that are out of date are active.
 func (e *Engine) noteStale(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy) error {
 	release, err := e.lockCopyNotes(ctx)
@@ -169,16 +109,16 @@ func (e *Engine) noteStale(ctx context.Context, lv lvm.LogicalVolume, copies []l
 	if err != nil {
 		return err
 	}
-	return e.markStale(lv, note, usableCopies(copies))
+	return e.markStale(lv, note, copies)
 }
 
 // markStale writes the note of an active volume none of whose usable copies is known to be up to date.
-func (e *Engine) markStale(lv lvm.LogicalVolume, note copyNote, usable []lvm.Copy) error {
+func (e *Engine) markStale(lv lvm.LogicalVolume, note copyNote, copies []lvm.Copy) error {
+	usable := usableCopies(copies)
 	if note.Stale || len(usable) == 0 || note.hasUpToDate(usable) {
 		return nil
 	}
-	note.Stale = true
-	return e.copyNotes.write(lv.UUID, note)
+	return e.copyNotes.write(lv.UUID, note.stale(copies))
 }
 
 func (e *Engine) copiesOf(ctx context.Context, lv lvm.LogicalVolume) ([]lvm.Copy, error) {
@@ -245,7 +185,7 @@ func (e *Engine) updateNote(lv lvm.LogicalVolume, note copyNote, copies []lvm.Co
 	case lv.Active && !inSync && (len(usable) == 1 || !upToDate):
 		return nil // only a part of these copies may be built yet
 	case !upToDate:
-		return e.markStale(lv, note, usable)
+		return e.markStale(lv, note, copies)
 	}
 	next := note.with(copies, inSync, e.now())
 	first := len(note.Behind) == 0 && len(note.UpToDate) == 0

@@ -22,7 +22,7 @@ import (
 
 // A fakeMirror is a raid1 volume with two copies, data_rimage_0 and data_rimage_1.
 type fakeMirror struct {
-	health [2]string // of each copy, as LVM reports it
+	health [2]string // of each copy, as LVM reports it; removed: its device was removed from the group
 	uuids  [2]string // of each copy; empty: copy-0 and copy-1
 	whole  string    // the volume's health
 	sync   string    // the volume's
@@ -36,7 +36,7 @@ func (m *fakeMirror) run(argv ...string) (string, error) {
 	case "lvchange":
 		complete := slices.Contains(argv, "complete")
 		m.ran = append(m.ran, map[bool]string{true: "complete", false: "degraded"}[complete])
-		missing := slices.Contains(m.health[:], "partial")
+		missing := slices.Contains(m.health[:], "partial") || slices.Contains(m.health[:], "removed")
 		if m.broken || complete && missing || m.health == [2]string{"partial", "partial"} {
 			return "", exec.CodeExitError{Code: 5, Err: errors.New("Refusing activation of partial LV")}
 		}
@@ -47,7 +47,11 @@ func (m *fakeMirror) run(argv ...string) (string, error) {
 		}
 		var rows []string
 		for i, health := range m.health {
-			rows = append(rows, fmt.Sprintf(`{"vg_name":"flexlvm","lv_name":"[data_rimage_%d]","lv_uuid":%q,"lv_parent":"data","lv_health_status":%q,"segtype":"linear"}`, i, cmp.Or(m.uuids[i], fmt.Sprintf("copy-%d", i)), health))
+			segtype := "linear"
+			if health == "removed" {
+				health, segtype = "", "error"
+			}
+			rows = append(rows, fmt.Sprintf(`{"vg_name":"flexlvm","lv_name":"[data_rimage_%d]","lv_uuid":%q,"lv_parent":"data","lv_health_status":%q,"segtype":%q}`, i, cmp.Or(m.uuids[i], fmt.Sprintf("copy-%d", i)), health, segtype))
 		}
 		return `{"report":[{"lv":[` + strings.Join(rows, ",") + `]}]}`, nil
 	case "pvs":
@@ -181,6 +185,12 @@ func (w *watchedMirror) look(active bool, health, sync string, copies ...string)
 	w.noteCopies(w.t.Context(), []lvm.LogicalVolume{{Group: "flexlvm", Name: "other"}, w.lv}, w.now())
 }
 
+func (w *watchedMirror) copies() []lvm.Copy {
+	copies, err := w.copiesOf(w.t.Context(), w.lv)
+	require.NoError(w.t, err)
+	return copies
+}
+
 func (w *watchedMirror) note() copyNote {
 	note, err := w.copyNotes.read(w.lv.UUID)
 	require.NoError(w.t, err)
@@ -254,7 +264,7 @@ func TestMirrorRepairedFromAnOldCopy(t *testing.T) {
 	require.ErrorContains(t, w.checkCopies(ctx, w.lv), "copy data_rimage_0 of volume flexlvm/data is recorded as out of date")
 	w.uuids = [2]string{"copy-3", "copy-2"} // and the old copy is replaced as well
 	w.look(true, "", "100.00", "", "")
-	require.ErrorContains(t, w.checkCopies(ctx, w.lv), "only copy data_rimage_0, data_rimage_1 of volume flexlvm/data can be used")
+	require.ErrorContains(t, w.checkCopies(ctx, w.lv), "only copy data_rimage_0, data_rimage_1 of volume flexlvm/data can be used, which is unknown to this node: it was made after 2026-05-04T03:02:01Z, perhaps from a copy that was out of date by then; no copy that is known to be up to date is part of the volume any more: read docs/node-loss.md")
 	require.ErrorContains(t, w.checkCopies(ctx, w.lv), "remove "+w.copyNotes.file(w.lv.UUID))
 	require.NoError(t, w.copyNotes.remove(w.lv.UUID), "a person accepts it")
 	w.look(true, "", "100.00", "", "")

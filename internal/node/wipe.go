@@ -23,7 +23,7 @@ const (
 )
 
 // wipe overwrites or discards the content of a doomed volume. Repeating it is harmless; killed, it continues
-// from the progress in the volume's record. The copies of a raid1 volume must be complete and in sync before and
+// from the progress in the volume's record (a raid1 volume: from the beginning). The copies of a raid1 volume must be complete and in sync before and
 // after: otherwise one of them, on a disk that failed or appeared meanwhile, may not have been wiped.
 func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) error {
 	if lv.Shape.Layout == volume.Thin && w == volume.WipeZero {
@@ -61,10 +61,12 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 }
 
 // wipeRest wipes the device from the recorded progress on, and records its own progress. A raid1 volume is wiped
-// from the beginning, because the progress does not say which copies it applies to.
+// from the beginning, and its progress is not recorded, because it would not say which copies it applies to: the
+// volume may be converted to one that consists of a copy that has failed meanwhile.
 func (e *Engine) wipeRest(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe, f *os.File, size volume.Bytes) error {
+	mirror := lv.Shape.Layout == volume.Raid1
 	rec, err := e.records.read(lv.Group, lv.Name)
-	if err != nil || rec.VolumeUUID != lv.UUID || lv.Shape.Layout == volume.Raid1 {
+	if err != nil || rec.VolumeUUID != lv.UUID || mirror {
 		rec = record{State: volume.Doomed, VolumeUUID: lv.UUID, Since: e.now()}
 	}
 	for logged := false; rec.Wiped < size; {
@@ -76,7 +78,10 @@ func (e *Engine) wipeRest(ctx context.Context, lv lvm.LogicalVolume, w volume.Wi
 			return fmt.Errorf("wipe %s: %w", f.Name(), err)
 		}
 		if rec.Wiped += part; rec.Wiped < size {
-			err := e.records.write(lv.Group, lv.Name, rec)
+			var err error
+			if !mirror {
+				err = e.records.write(lv.Group, lv.Name, rec)
+			}
 			switch {
 			case err == nil:
 				e.after("wipe part")

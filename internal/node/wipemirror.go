@@ -17,11 +17,14 @@ const (
 	syncPoll     = 500 * time.Millisecond
 )
 
+// ErrSyncing: a raid1 volume is not wiped yet, because its copies are not in sync. Nothing is to be done about that.
+var ErrSyncing = errors.New("its copies are still being synchronised")
+
 // activateToWipe activates a volume whose data nobody needs. A copy that is out of date is wiped like any other. A
 // raid1 volume is activated only with all copies: a missing one would not be wiped.
 func (e *Engine) activateToWipe(ctx context.Context, lv lvm.LogicalVolume) error {
 	if lv.Shape.Layout != volume.Raid1 {
-		return e.activate(ctx, lv)
+		return e.lvm.Activate(ctx, lv)
 	}
 	incompleteErr := e.lvm.ActivateComplete(ctx, lv)
 	if incompleteErr == nil {
@@ -51,7 +54,7 @@ func (e *Engine) awaitInSync(ctx context.Context, lv lvm.LogicalVolume) error {
 			return err
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("wipe volume %s/%s: its copies are still being synchronised, and one of them might be removed without being wiped; it is retried", lv.Group, lv.Name)
+			return fmt.Errorf("wipe volume %s/%s: %w, and one of them might be removed without being wiped; it is retried", lv.Group, lv.Name, ErrSyncing)
 		}
 		select {
 		case <-ctx.Done():
@@ -91,6 +94,6 @@ func (e *Engine) unwipedErr(ctx context.Context, lv lvm.LogicalVolume, copies []
 	if len(unusable) > 0 {
 		what = "copy " + namesOf(unusable)
 	}
-	return fmt.Errorf("%w: %s of volume %s/%s cannot be used, and the volume is not removed before all its copies are wiped (missing devices: %s): bring its disk back and run `lvchange --refresh %s/%s`; or give that copy up without wiping it, as docs/node-loss.md#the-disk-is-dead says",
-		lvm.ErrPartial, what, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), lv.Group, lv.Name)
+	return fmt.Errorf("%w: %s of volume %s/%s cannot be used, and the volume is not removed before all its copies are wiped (missing devices: %s): bring its disk back%s and run `lvchange --refresh %s/%s`; or give that copy up without wiping it, as docs/node-loss.md#the-disk-is-dead says",
+		lvm.ErrPartial, what, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), restoreMissing(lv.Group), lv.Group, lv.Name)
 }

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,7 +24,7 @@ func TestMirrorIsWipedWhole(t *testing.T) {
 		"compared":      {"mismatches exist", "100.00", [2]string{}, nil},
 		"not in sync":   {"", "12.34", [2]string{}, []string{"still being synchronised"}},
 		"not known":     {"", "", [2]string{}, []string{"still being synchronised"}},
-		"a disk failed": {"partial", "100.00", [2]string{"", "partial"}, []string{"copy data_rimage_1 of volume flexlvm/data cannot be used", "pv-away", "lvchange --refresh flexlvm/data", "docs/node-loss.md#the-disk-is-dead"}},
+		"a disk failed": {"partial", "100.00", [2]string{"", "partial"}, []string{"copy data_rimage_1 of volume flexlvm/data cannot be used", "pv-away", "vgextend --restoremissing flexlvm DEVICE", "lvchange --refresh flexlvm/data", "docs/node-loss.md#the-disk-is-dead"}},
 		"it is back":    {"refresh needed", "100.00", [2]string{"", "refresh needed"}, []string{"copy data_rimage_1 of volume flexlvm/data cannot be used"}},
 		"of all":        {"a newer health", "100.00", [2]string{}, []string{"a copy of volume flexlvm/data cannot be used"}},
 	} {
@@ -31,6 +33,7 @@ func TestMirrorIsWipedWhole(t *testing.T) {
 		if test.says == nil {
 			require.NoError(t, err, name)
 		}
+		require.Equal(t, strings.HasPrefix(name, "not "), errors.Is(err, ErrSyncing), name)
 		for _, says := range test.says {
 			require.ErrorContains(t, err, says, name)
 		}
@@ -48,4 +51,7 @@ func TestMirrorIsWipedWhole(t *testing.T) {
 	w.broken = false
 	require.NoError(t, w.activateToWipe(ctx, w.lv))
 	require.Equal(t, []string{"complete", "complete", "complete"}, w.ran, "never without a copy")
+
+	require.NoError(t, w.copyNotes.write(w.lv.UUID, copyNote{Behind: map[string]string{"copy-0": "data_rimage_0"}, Stale: true}))
+	require.NoError(t, w.activateToWipe(ctx, lv), "no longer raid1, and perhaps the old copy: nobody needs its data")
 }

@@ -3,6 +3,8 @@
 package node
 
 import (
+	"errors"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,6 +43,10 @@ func TestMirrorWhoseDiskFailsWhileItIsWiped(t *testing.T) {
 	}
 	require.ErrorContains(t, v.Remove(v.ctx(), refOf(v.spec)), "_rimage_1 of volume frail/doomed_data cannot be used")
 	v.after = func(string) {}
+	if rec, err := v.records.read(v.group, v.spec.Name.Doomed()); !errors.Is(err, os.ErrNotExist) {
+		require.NoError(t, err)
+		require.Zero(t, rec.Wiped, "a person may make the volume linear, and then the failed copy is all that is left")
+	}
 	v.set(1, v.table(1))
 	require.ErrorContains(t, v.Remove(v.ctx(), refOf(v.spec)), "cannot be used", "the disk is back, and its copy is not in use yet")
 	v.shell("vgchange -an %s", v.group)

@@ -236,7 +236,9 @@ func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 		d.proven.drop(j.volume.GroupUUID)
 	}
 	d.inFlight.note(j)
-	d.out.Metrics.removalFailed()
+	if !errors.Is(err, node.ErrSyncing) {
+		d.out.Metrics.removalFailed()
+	}
 	d.announceNotRemoved(ctx, j.volume, err, d.removals.add(j.volume.UUID, d.cfg.Now(), brief(err)))
 }
 

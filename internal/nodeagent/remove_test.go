@@ -55,6 +55,23 @@ func TestRemovalInUse(t *testing.T) {
 	r.eventually(func() bool { return len(r.status().Orphans) == 0 }, "still reported")
 }
 
+// A mirror that is still being synchronised is wiped later. That is no failure, however long it takes.
+func TestRemovalWaitsForCopies(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("big", 70)
+	r.volume("old", volume.Unreferenced, 15, evictiontest.LastUsed(50))
+	r.engine.with(func() { r.engine.fault = failing("remove flexlvm/old", fmt.Errorf("wipe volume: %w", node.ErrSyncing)) })
+	r.start()
+	r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) == 1 }, "no event")
+	r.rounds(2)
+	require.Contains(t, r.status().Orphans[0].Problem, "its copies are still being synchronised")
+	require.Zero(t, r.metric("flexlvm_gc_failures_total", "removal"))
+	r.engine.with(func() { r.engine.fault = nil })
+	r.clock.pass(time.Minute)
+	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "it is not tried again")
+}
+
 // While a removal runs, no other volume is evicted for the same room, even if a volume that is no longer in use would
 // now be first.
 func TestOneIsEnough(t *testing.T) {
