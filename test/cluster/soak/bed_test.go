@@ -56,7 +56,8 @@ allowVolumeExpansion: true
 parameters: {volumeGroup: flexlvm, wipe: zero}
 `
 
-// daemonPatch sets the daemon's arguments, with the minimum age.
+// daemonPatch sets the daemon's arguments, with the minimum age. It is probed soon also by a kubelet that
+// was killed, and so is the provisioner.
 const daemonPatch = `
 apiVersion: apps/v1
 kind: DaemonSet
@@ -67,6 +68,19 @@ spec:
       containers:
         - name: gc
           args: [--min-age=%s, --high-threshold-percent=90, --low-threshold-percent=80]
+          readinessProbe: {periodSeconds: 1}
+`
+
+const provisionerPatch = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: flexlvm-provisioner, namespace: flexlvm-system}
+spec:
+  template:
+    spec:
+      containers:
+        - name: provisioner
+          readinessProbe: {periodSeconds: 5}
 `
 
 // bed is a cluster of two nodes with flexlvm on it.
@@ -99,7 +113,7 @@ func start(t *testing.T, s settings) *bed {
 		b.prepare(ctx, t, node)
 	}
 	overlay := t.TempDir()
-	require.NoError(t, cluster.Overlay(overlay, filepath.Join(source, "installer"), cluster.ProbedSoon, fmt.Sprintf(daemonPatch, minAge)))
+	require.NoError(t, cluster.Overlay(overlay, filepath.Join(source, "installer"), cluster.ProbedSoon, provisionerPatch, fmt.Sprintf(daemonPatch, minAge)))
 	b.kubectl(ctx, t, nil, "apply", "-k", overlay)
 	b.rolledOut(ctx, t)
 	b.kubectl(ctx, t, strings.NewReader(classManifests), "apply", "-f", "-")
