@@ -72,13 +72,15 @@ func install(t *testing.T) {
 	})
 }
 
-// installer writes the manifests of a folder to a file, with two arguments changed: released volumes
-// may be evicted immediately, as none of these tests waits two minutes, and a node can be an NFS
-// server.
+// installer writes the manifests of a folder to a file. Its installer is probed soon, and two arguments
+// are changed: released volumes may be evicted immediately, as none of these tests waits two minutes,
+// and a node can be an NFS server.
 func installer(ctx context.Context, t *testing.T, folder string) string {
 	t.Helper()
 	const minAge = "--min-age=2m"
-	manifests := kubectl(ctx, t, "kustomize", folder)
+	overlay := t.TempDir()
+	require.NoError(t, cluster.Overlay(overlay, folder, cluster.ProbedSoon))
+	manifests := kubectl(ctx, t, "kustomize", overlay)
 	require.Equal(t, 1, strings.Count(manifests, minAge))
 	path := filepath.Join(t.TempDir(), "installer.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(manifests, "- "+minAge, "- --min-age=0s\n        - --nfs-export=/srv/nfs", 1)), 0o600))

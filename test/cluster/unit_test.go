@@ -26,6 +26,19 @@ func TestTail(t *testing.T) {
 	require.Contains(t, tail(file+".missing", 2), "no such file")
 }
 
+func TestOverlay(t *testing.T) {
+	root := t.TempDir()
+	base, overlay, linked := filepath.Join(root, "base"), filepath.Join(root, "a/overlay"), filepath.Join(root, "linked")
+	require.NoError(t, os.Mkdir(base, 0o700))
+	require.NoError(t, os.MkdirAll(overlay, 0o700))
+	require.NoError(t, os.Symlink(overlay, linked))
+	require.NoError(t, Overlay(linked, base, "kind: A\n", `{"kind":"B"}`))
+	content, err := os.ReadFile(filepath.Join(overlay, "kustomization.yaml"))
+	require.NoError(t, err)
+	require.JSONEq(t, `{"resources":["../../base"],"patches":[{"patch":"kind: A\n"},{"patch":"{\"kind\":\"B\"}"}]}`, string(content))
+	require.ErrorContains(t, Overlay(overlay, filepath.Join(root, "missing")), "write overlay")
+}
+
 func TestImageArchive(t *testing.T) {
 	layer, err := busyboxLayer([]byte("program"), []string{"busybox", "sh", "ls"})
 	require.NoError(t, err)

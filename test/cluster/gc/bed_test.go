@@ -78,19 +78,45 @@ func start(t *testing.T, args ...string) *bed {
 	require.NoError(t, err)
 	b.uid = string(kubeSystem.UID)
 
-	b.kubectl(t, "apply", "-k", filepath.Join(source, "installer"))
-	b.reconfigure(t, args...)
-	for _, what := range []string{"daemonset/flexlvm-installer", "deployment/flexlvm-provisioner", "daemonset/" + daemon} {
-		b.kubectl(t, "-n", system, "rollout", "status", what, "--timeout=4m")
-	}
+	b.install(t, filepath.Join(source, "installer"), args)
+	b.rolledOut(t, "daemonset/flexlvm-installer")
 	b.onNode(t, fmt.Sprintf(`{ echo label: gpt; for size in %dM 540M 540M 540M 850M 850M 1000M ''; do echo ,$size; done; } | sfdisk -q /dev/vdb; udevadm settle
 		vgcreate -qq --metadatasize 16m %s /dev/vdb1; vgcreate -qq --metadatasize 16m %s /dev/vdb8
 		%[4]s vg create --name %[5]s /dev/vdb2 /dev/vdb3 /dev/vdb4
 		%[4]s vg create --name %[6]s /dev/vdb5 /dev/vdb6
 		%[4]s vg create --name %[7]s --thin /dev/vdb7`, smallMiB, small, wide, driver, stripedGroup, mirrorGroup, thinGroup))
+	b.rolledOut(t, "deployment/flexlvm-provisioner", "daemonset/"+daemon)
 	b.classes(t)
 	b.say(t, "flexlvm is installed")
 	return b
+}
+
+// provisionerPatch has the provisioner probed soon, as cluster.ProbedSoon the installer. It also keeps
+// the provisioner's lease while a test stops the API server. That a lost lease is regained is tested in
+// test/cluster/provisioner.
+const provisionerPatch = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: flexlvm-provisioner, namespace: flexlvm-system}
+spec:
+  template:
+    spec:
+      containers:
+        - name: provisioner
+          args: [--loader-image=$(IMAGE), --lease-duration=60s, --lease-renew-deadline=50s]
+          readinessProbe: {periodSeconds: 5}
+`
+
+// install applies the manifests, with the daemon's arguments.
+func (b *bed) install(t *testing.T, manifests string, args []string) {
+	t.Helper()
+	b.args = args
+	patch := daemonPatch(daemonSpec(args))
+	patch["apiVersion"], patch["kind"] = "apps/v1", "DaemonSet"
+	patch["metadata"] = map[string]any{"name": daemon, "namespace": system}
+	overlay := t.TempDir()
+	require.NoError(t, cluster.Overlay(overlay, manifests, cluster.ProbedSoon, provisionerPatch, encoded(t, patch)))
+	b.kubectl(t, "apply", "-k", overlay)
 }
 
 func (b *bed) stop(t *testing.T) {
@@ -113,10 +139,27 @@ func (b *bed) say(t *testing.T, format string, args ...any) {
 func (b *bed) reconfigure(t *testing.T, args ...string) {
 	t.Helper()
 	b.args = args
-	b.patchDaemon(t, map[string]any{"containers": []any{map[string]any{
+	b.patchDaemon(t, daemonSpec(args))
+}
+
+// daemonSpec returns the part of the spec of the daemon's pods that the tests change.
+func daemonSpec(args []string) map[string]any {
+	return map[string]any{"containers": []any{map[string]any{
 		"name": "gc", "args": append([]string{"--address=:9809"}, args...),
 		"readinessProbe": map[string]any{"periodSeconds": 1},
-	}}})
+	}}}
+}
+
+// daemonPatch returns a patch of the DaemonSet with a spec of its pods.
+func daemonPatch(spec map[string]any) map[string]any {
+	return map[string]any{"spec": map[string]any{"template": map[string]any{"spec": spec}}}
+}
+
+func encoded(t *testing.T, patch map[string]any) string {
+	t.Helper()
+	content, err := json.Marshal(patch)
+	require.NoError(t, err)
+	return string(content)
 }
 
 // configure is reconfigure, then waits until the new daemon runs. It does nothing if the daemon already
@@ -127,21 +170,21 @@ func (b *bed) configure(t *testing.T, args ...string) {
 		return
 	}
 	b.reconfigure(t, args...)
-	b.rolledOut(t)
+	b.rolledOut(t, "daemonset/"+daemon)
 	b.say(t, "the daemon runs with %s", strings.Join(args, " "))
 }
 
-func (b *bed) rolledOut(t *testing.T) {
+func (b *bed) rolledOut(t *testing.T, workloads ...string) {
 	t.Helper()
-	b.kubectl(t, "-n", system, "rollout", "status", "daemonset/"+daemon, "--timeout=4m")
+	for _, what := range workloads {
+		b.kubectl(t, "-n", system, "rollout", "status", what, "--timeout=4m")
+	}
 }
 
 // patchDaemon changes the spec of the daemon's pods.
 func (b *bed) patchDaemon(t *testing.T, spec map[string]any) {
 	t.Helper()
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": spec}}})
-	require.NoError(t, err)
-	_, err = b.client.AppsV1().DaemonSets(system).Patch(t.Context(), daemon, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	_, err := b.client.AppsV1().DaemonSets(system).Patch(t.Context(), daemon, types.StrategicMergePatchType, []byte(encoded(t, daemonPatch(spec))), metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 

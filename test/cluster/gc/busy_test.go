@@ -24,9 +24,10 @@ func (b *bed) testInUseElsewhere(t *testing.T) {
 	s.running("main")
 	name := s.volumeOf("held")
 	// The process has the volume mounted elsewhere, because when kubelet unmounts its own mount and
-	// removes the directory, the kernel detaches mounts there in all namespaces.
+	// removes the directory, the kernel detaches mounts there in all namespaces. It lets go of the file
+	// system that testDiscovered mounts at the same time.
 	pid := strings.TrimSpace(b.onNode(t, fmt.Sprintf(`unshare -m --propagation private sh -c '
-		mount --bind /var/lib/kubelet/pods/*/volumes/*/%s /mnt && exec sleep 600' </dev/null >/dev/null 2>&1 & echo $!`, name)))
+		umount -l /mnt/disks/*/* /mnt/person; mount --bind /var/lib/kubelet/pods/*/volumes/*/%s /mnt && exec sleep 600' </dev/null >/dev/null 2>&1 & echo $!`, name)))
 	mounts := func(who string) string {
 		return b.onNode(t, "grep -c "+mapped(small, name)+" /proc/"+who+"/mountinfo || true")
 	}
@@ -89,14 +90,14 @@ func (b *bed) testDeletedByForce(t *testing.T) {
 // testRemovedByHand: somebody removes a claim's volume. That is reported before a pod needs the volume,
 // and no empty volume replaces it.
 func (b *bed) testRemovedByHand(t *testing.T) {
-	s := b.space(t, "by-hand")
-	s.claim(goneSmall, "data")
+	s := b.space(t, "removed")
+	s.claim(gone, "data")
 	s.pod("main", "data")
 	s.running("main")
 	name := s.volumeOf("data")
 	s.end("main")
-	b.onNode(t, lvremove(small+"/"+name))
-	b.say(t, "%s", b.event(t, "default", "PersistentVolume", name, "VolumeNeedsAttention", "is gone, so no pod can mount it", "delete claim by-hand/data"))
+	b.onNode(t, lvremove(wide+"/"+name))
+	b.say(t, "%s", b.event(t, "default", "PersistentVolume", name, "VolumeNeedsAttention", "is gone, so no pod can mount it", "delete claim removed/data"))
 
 	s.pod("again", "data")
 	b.event(t, s.name, "Pod", "again", "FailedMount", "has served the volume before")

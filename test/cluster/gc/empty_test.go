@@ -76,7 +76,7 @@ func (b *bed) away(t *testing.T, away bool) {
 	}
 	b.patchDaemon(t, map[string]any{"nodeSelector": nowhere})
 	if !away {
-		b.rolledOut(t)
+		b.rolledOut(t, "daemonset/"+daemon)
 		return
 	}
 	await.Until(t, longest, func() string {

@@ -29,8 +29,9 @@ var (
 	idle = append([]string{"--interval=10m"}, calm...)
 	// watchful has the shipped thresholds and frequent periodic rounds.
 	watchful = []string{"--min-age=0s", "--interval=2s", "--headroom=0"}
-	// cleaning is watchful, and does not take half a minute to clean a disk.
-	cleaning = append([]string{"--wipe-rate=1Gi"}, watchful...)
+	// tidy is watchful, does not take half a minute to clean a disk, and trims each minute what by
+	// default is trimmed weekly.
+	tidy = append([]string{"--wipe-rate=1Gi", "--trim-interval=1m"}, watchful...)
 	// greedy evicts everything that may be evicted immediately.
 	greedy = []string{"--min-age=0s", "--interval=2s", "--high-threshold-percent=1", "--low-threshold-percent=0", "--wipe-rate=300Mi"}
 	// reckless is greedy, and evicts orphans, too.
@@ -63,6 +64,22 @@ func (d *daemonTest) together(name string, args []string, parts map[string]func(
 	})
 }
 
+// inOrder returns a part that runs others one after the other, until one fails.
+func inOrder(parts ...subtest) func(*testing.T) {
+	return func(t *testing.T) {
+		for _, p := range parts {
+			if !t.Run(p.name, p.run) {
+				return
+			}
+		}
+	}
+}
+
+type subtest struct {
+	name string
+	run  func(*testing.T)
+}
+
 // then runs a part with the daemon's arguments, on the node as the previous part has left it.
 func (d *daemonTest) then(name string, args []string, part func(*testing.T)) {
 	d.ok = d.ok && d.Run(name, func(t *testing.T) {
@@ -78,46 +95,51 @@ func (d *daemonTest) end() {
 	d.say(d.T, "the end")
 }
 
-// TestNodeDaemon tests ordinary operation. It has its own node, and so has TestNodeDaemonWithFaults,
-// which runs in parallel.
+// TestNodeDaemon tests ordinary operation, and volumes that somebody holds or removes. It has its own
+// node, and so has TestNodeDaemonWithFaults, which runs in parallel.
 func TestNodeDaemon(t *testing.T) {
 	t.Parallel()
 	d := startTest(t, calm...)
-	d.together("released", calm, map[string]func(*testing.T){
-		"released":                         d.testReleased,
+	// Each in its own group, except for those in the wide one.
+	parts := map[string]func(*testing.T){
 		"undeleted":                        d.testUndeleted,
 		"adopted":                          d.testAdopted,
 		"plugin":                           d.testPlugin,
 		"removed at once":                  d.testRemovedAtOnce,
 		"retained":                         d.testRetained,
 		"PersistentVolume deleted by hand": d.testDeletedByHand,
-	})
-	// Each in its own group.
-	groups := map[string]func(*testing.T){"pressure": d.testPressure, "copied": d.testCopied}
-	for layout, c := range layoutCases {
-		groups[layout] = func(t *testing.T) { d.testLayout(t, layout, c) }
+		"pressure":                         d.testPressure,
+		"copied":                           d.testCopied,
 	}
-	d.together("groups", calm, groups)
-	d.then("trimmed", trimming, d.testTrimmed)
+	for layout, c := range layoutCases {
+		parts[layout] = func(t *testing.T) { d.testLayout(t, layout, c) }
+	}
+	d.together("volumes", calm, parts)
+	d.then("report", calm, d.testReport)
 	d.then("IO limits", idle, d.testIOLimits)
-	d.then("discovered", cleaning, d.testDiscovered) // it leaves the disks blank
-	d.then("declared groups", watchful, d.testDeclaredGroups)
-	d.then("declared volumes", watchful, d.testDeclaredVolumes)
-	d.then("control group", watchful, d.testControlGroup)
+	d.together("beside disks", tidy, map[string]func(*testing.T){
+		"disks": inOrder(
+			subtest{"discovered", d.testDiscovered}, // it leaves the disks blank
+			subtest{"declared groups", d.testDeclaredGroups},
+			subtest{"declared volumes", d.testDeclaredVolumes},
+		),
+		"released":         d.testReleased, // it needs few new volumes at a time, and no copies, as volumes are created ahead only then
+		"trimmed":          d.testTrimmed,
+		"in use elsewhere": d.testInUseElsewhere,
+		"removed by hand":  d.testRemovedByHand,
+	})
+	d.then("control group", tidy, d.testControlGroup)
 	d.end()
 }
 
-// TestNodeDaemonWithFaults kills and restarts the daemon, the API server and kubelet, and keeps volumes
-// in use that should be removed.
+// TestNodeDaemonWithFaults kills, stops and restarts the daemon, the API server and kubelet.
 func TestNodeDaemonWithFaults(t *testing.T) {
 	t.Parallel()
 	d := startTest(t, greedy...)
 	d.then("deleted at every moment", greedy, func(t *testing.T) { d.testDeletedAtEveryMoment(t, d.strangers) })
 	d.then("killed again and again", greedy, func(t *testing.T) { d.testKilledAgainAndAgain(t, d.strangers) })
 	d.then("API server away", watchful, d.testServerAway)
-	d.then("in use elsewhere", watchful, d.testInUseElsewhere)
 	d.then("pod deleted by force", watchful, d.testDeletedByForce)
-	d.then("removed by hand", watchful, d.testRemovedByHand)
 	d.then("API server without memory", greedy, func(t *testing.T) { d.testEmptyList(t, d.strangers) })
 	d.end()
 }

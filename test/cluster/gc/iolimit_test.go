@@ -23,9 +23,9 @@ const limited = "limited"
 
 // The tests copy this many pieces of this many bytes.
 const (
-	pieces, piece = 32, 256 << 10
-	write         = "dd if=/dev/zero of=/data/%s/io bs=256k count=32 oflag=direct"
-	cached        = "dd if=/dev/zero of=/data/%s/cached bs=256k count=32"
+	pieces, piece = 16, 256 << 10
+	write         = "dd if=/dev/zero of=/data/%s/io bs=256k count=16 oflag=direct"
+	cached        = "dd if=/dev/zero of=/data/%s/cached bs=256k count=16"
 )
 
 // testIOLimits checks that a class's IO limits apply to its pod's volume and to no other, that they
@@ -85,7 +85,7 @@ func (b *bed) testIOLimits(t *testing.T) {
 		b.kubectl(t, "annotate", "--overwrite", "pv", name, pv.AnnotationIOLimits+"=wbps=4194304 riops=100")
 		s.limitIs("main", "slow", "rbps=max wbps=4194304 riops=100 wiops=max")
 		rate := s.held(100, func() float64 {
-			return 400 / s.seconds("main", "dd if=/data/slow/io of=/dev/null bs=4k count=400 iflag=direct")
+			return 200 / s.seconds("main", "dd if=/data/slow/io of=/dev/null bs=4k count=200 iflag=direct")
 		})
 		b.say(t, "limit 100 operations a second, measured %.1f", rate)
 	})

@@ -49,7 +49,6 @@ func (b *bed) testPlugin(t *testing.T) {
 		require.NoError(t, err, said)
 		return said
 	}
-	b.testDoctor(t, flexlvm)
 	s.claim(lazy, "data")
 	s.pod("main", "data")
 	s.running("main")

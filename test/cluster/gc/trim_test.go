@@ -17,9 +17,6 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// trimming trims each minute what by default is trimmed weekly.
-var trimming = append([]string{"--interval=2s", "--trim-interval=1m"}, calm...)
-
 // testTrimmed: the space of files that a pod deletes returns to the thin pool without affecting the
 // pod. Other volumes are not trimmed.
 func (b *bed) testTrimmed(t *testing.T) {

@@ -51,12 +51,19 @@ func (m *manual) run(t *testing.T, command string, placeholders ...string) strin
 	cmd := m.Command(ctx, "bash", "-euc", strings.NewReplacer(placeholders...).Replace(command))
 	cmd.Dir = m.dir
 	cmd.Env = append(os.Environ(), "PATH="+m.Dir()+":"+m.tools+":"+os.Getenv("PATH"), "KUBECONFIG="+m.AdminKubeconfig())
+	began := time.Now()
 	out, err := cmd.CombinedOutput()
+	m.took(t, began, command)
 	if err != nil {
 		state, _ := m.Kubectl(t.Context(), "describe", "pods,pvc,nodestorages,volumegroups", "-A")
 		require.NoError(t, err, "%s: %s\n%s", command, out, state)
 	}
 	return string(out)
+}
+
+func (m *manual) took(t *testing.T, began time.Time, command string) {
+	t.Helper()
+	t.Logf("%5.1fs %s", time.Since(began).Seconds(), command)
 }
 
 // make runs a command of the page in the checkout, on this machine.
@@ -65,7 +72,9 @@ func (m *manual) make(t *testing.T, command string) {
 	m.shown(t, command)
 	cmd := exec.CommandContext(t.Context(), "bash", "-euc", command)
 	cmd.Dir = m.source
+	began := time.Now()
 	out, err := cmd.CombinedOutput()
+	m.took(t, began, command)
 	require.NoError(t, err, "%s: %s", command, out)
 }
 

@@ -56,6 +56,33 @@ allowVolumeExpansion: true
 parameters: {volumeGroup: flexlvm, wipe: zero}
 `
 
+// daemonPatch sets the daemon's arguments, with the minimum age. It is probed soon also by a kubelet that
+// was killed, and so is the provisioner.
+const daemonPatch = `
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: flexlvm-gc, namespace: flexlvm-system}
+spec:
+  template:
+    spec:
+      containers:
+        - name: gc
+          args: [--min-age=%s, --high-threshold-percent=90, --low-threshold-percent=80]
+          readinessProbe: {periodSeconds: 1}
+`
+
+const provisionerPatch = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: flexlvm-provisioner, namespace: flexlvm-system}
+spec:
+  template:
+    spec:
+      containers:
+        - name: provisioner
+          readinessProbe: {periodSeconds: 5}
+`
+
 // bed is a cluster of two nodes with flexlvm on it.
 type bed struct {
 	*cluster.Cluster
@@ -85,9 +112,9 @@ func start(t *testing.T, s settings) *bed {
 	for _, node := range b.nodes {
 		b.prepare(ctx, t, node)
 	}
-	b.kubectl(ctx, t, nil, "apply", "-k", filepath.Join(source, "installer"))
-	b.kubectl(ctx, t, nil, "-n", system, "patch", "daemonset", "flexlvm-gc", "-p", fmt.Sprintf(
-		`{"spec":{"template":{"spec":{"containers":[{"name":"gc","args":["--min-age=%s","--high-threshold-percent=90","--low-threshold-percent=80"]}]}}}}`, minAge))
+	overlay := t.TempDir()
+	require.NoError(t, cluster.Overlay(overlay, filepath.Join(source, "installer"), cluster.ProbedSoon, provisionerPatch, fmt.Sprintf(daemonPatch, minAge)))
+	b.kubectl(ctx, t, nil, "apply", "-k", overlay)
 	b.rolledOut(ctx, t)
 	b.kubectl(ctx, t, strings.NewReader(classManifests), "apply", "-f", "-")
 	for _, node := range b.nodes {

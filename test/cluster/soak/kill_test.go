@@ -19,46 +19,77 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// harass kills node daemons and kubelets until stop is called.
-func (b *bed) harass(ctx context.Context, h *history, seed uint64) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
+// Processes that are killed. Each is killed at least once, in this order, and then they are chosen at
+// random.
+var victims = []string{"gc", "kubelet"}
+
+// harass kills node daemons and kubelets until stop is called, and until each has been killed.
+func (b *bed) harass(ctx context.Context, h *history, s settings) (stop func()) {
+	work, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	all.Go(func() {
-		random := rand.New(rand.NewPCG(seed, 2))
-		for {
-			pause(ctx, 5*time.Second+time.Duration(random.Int64N(int64(15*time.Second))))
-			h.keepPace(ctx)
-			if ctx.Err() != nil {
+		random, p := rand.New(rand.NewPCG(s.seed, 2)), s.pace()
+		for kills := 0; ctx.Err() == nil; {
+			pause(work, p.pause(random))
+			h.keepPace(work, p.steps)
+			if work.Err() != nil && kills >= len(victims) {
 				return
 			}
-			victim, node := "gc", b.nodes[random.IntN(len(b.nodes))]
-			if random.IntN(4) == 0 {
-				victim = "kubelet"
+			victim := victims[0]
+			if kills < len(victims) {
+				victim = victims[kills]
+			} else if random.IntN(4) == 0 {
+				victim = victims[1]
 			}
-			// A process that is not running at the moment cannot be killed.
-			out, err := b.Node(context.WithoutCancel(ctx), node, "sh", "-c", "was=$(pgrep -x "+victim+") && kill -9 $was && echo killed || true")
+			killed, err := b.kill(ctx, victim, b.nodes[random.IntN(len(b.nodes))])
 			if err != nil {
 				h.amiss("kill %s: %v", victim, err)
-			} else if out != "" {
+				return
+			}
+			if killed {
 				h.count("killed: "+victim, 1)
+				kills++
 			}
 		}
 	})
 	return func() { cancel(); all.Wait() }
 }
 
-// Kills keep pace with the work, however slow the machine is: a kubelet that is killed again before it
-// has handled its pods makes no progress, and claims wait for space that a daemon has not yet reported.
-const (
-	stepsForAKill  = 8
-	longestToAKill = 2 * time.Minute
-)
+// kill kills a process on a node, and reports whether it did. It waits for a process that is just being
+// started again.
+func (b *bed) kill(ctx context.Context, victim, node string) (bool, error) {
+	out, err := b.Node(context.WithoutCancel(ctx), node, "sh", "-c",
+		"for try in $(seq 50); do if was=$(pgrep -x "+victim+") && kill -9 $was; then echo killed; exit; fi; sleep 0.2; done")
+	return out != "", err
+}
+
+// A pace is how soon the next process is killed. Kills keep pace with the work, however slow the machine
+// is: a kubelet that is killed again before it has handled its pods makes no progress, and claims wait
+// for space that a daemon has not yet reported.
+type pace struct {
+	least, most time.Duration // the pause before a kill
+	steps       int           // of the workers, after the pause
+}
+
+// pace returns a faster pace for a few claims, so that their work does not end after one kill.
+func (s settings) pace() pace {
+	if s.claims < 50 {
+		return pace{time.Second, 4 * time.Second, 3}
+	}
+	return pace{5 * time.Second, 20 * time.Second, 8}
+}
+
+func (p pace) pause(random *rand.Rand) time.Duration {
+	return p.least + time.Duration(random.Int64N(int64(p.most-p.least)))
+}
+
+const longestToAKill = 2 * time.Minute
 
 // keepPace waits until the workers have made progress, or seem to be stuck.
-func (h *history) keepPace(ctx context.Context) {
+func (h *history) keepPace(ctx context.Context, progress int) {
 	began := time.Now()
 	steps := h.steps()
-	for ctx.Err() == nil && h.steps() < steps+stepsForAKill && time.Since(began) < longestToAKill {
+	for ctx.Err() == nil && h.steps() < steps+progress && time.Since(began) < longestToAKill {
 		pause(ctx, 200*time.Millisecond)
 	}
 }

@@ -58,7 +58,7 @@ func TestSoak(t *testing.T) {
 	b.follow(ctx, t, h)
 
 	began := time.Now()
-	stop := b.harass(ctx, h, s.seed)
+	stop := b.harass(ctx, h, s)
 	var workers sync.WaitGroup
 	for range s.workers {
 		workers.Go(func() { b.work(ctx, h) })
