@@ -13,7 +13,7 @@ import (
 // encrypted volumes, which only that driver mounts, and those of health, for which one disk can be made
 // to fail. FLEXLVM_CSIDOOR_TESTS selects some of them.
 func TestCSIDriverKilled(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 135)
 	binary := build(t, "csidoor.test", "test", "-c", "-tags", "vm")
 	tests := "Killed|Encrypted|HealthOf"
 	if some := os.Getenv("FLEXLVM_CSIDOOR_TESTS"); some != "" {

@@ -37,18 +37,17 @@ type powered struct {
 // campaign`) for all layouts.
 func eachLayout(t *testing.T, test func(t *testing.T, m *powered), layouts ...string) {
 	t.Helper()
-	t.Parallel()
+	slots.Group(t)
 	if inFull() {
 		layouts = []string{"linear", "thin", "striped", "raid1", "directory"}
 	}
-	flex, csi := build(t, "flexlvm", "build"), build(t, "csicall", "build")
 	for _, layout := range layouts {
 		t.Run(layout, func(t *testing.T) {
-			t.Parallel() // each node does one thing at a time
+			slots.Parallel(t, 0) // each node does one thing at a time
 			m := &powered{Machine: start(t, vm.Config{
 				// Raw images that honour flushes: what the guest has flushed survives the cut.
 				Disks: []vm.Disk{{Size: 2 << 30}, {Size: 2 << 30}},
-				Files: map[string]string{"/flexlvm": flex, "/csicall": csi},
+				Files: map[string]string{"/flexlvm": build(t, "flexlvm", "build"), "/csicall": build(t, "csicall", "build")},
 			}), t: t, layout: layout, volume: "pvc-1"}
 			m.sh("/flexlvm vg create " + m.groupFlags() + " /dev/vda /dev/vdb")
 			if layout == "directory" {

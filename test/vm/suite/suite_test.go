@@ -20,14 +20,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/test/schedule"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
 // programs is the directory of the programs linked for the tests.
 var programs string
 
+// slots limits the nodes that run at the same time, as each uses one processor.
+var slots *schedule.Slots
+
 func TestMain(m *testing.M) {
-	err := vm.Announce(context.Background(), os.Stderr)
+	var err error
+	if slots, err = schedule.FromFlags(0); err == nil {
+		err = vm.Announce(context.Background(), os.Stderr)
+	}
 	if err == nil {
 		programs, err = os.MkdirTemp("", "flexlvm-suite-")
 	}
@@ -156,29 +163,28 @@ type enginePart struct {
 // engineParts selects the tests of internal/node by their names. A test belongs to the first part that
 // matches, and the last part matches all.
 var engineParts = []enginePart{
-	{"kills", "Killed", 196},
-	{"removals and declared groups", "Declared|Remov|Wipe|Undelete", 75},
-	{"copies, layouts and races", "Clone|Snapshot|Cop(y|ies)|AtOnce|Race|Layout", 189},
-	{"sizes", "Grow|Expand|Size|Thin|Trim", 111},
-	{"all else", ".", 160},
+	{"kills", "Killed", 159},
+	{"removals and declared groups", "Declared|Remov|Wipe|Undelete", 65},
+	{"copies, layouts and races", "Clone|Snapshot|Cop(y|ies)|AtOnce|Race|Layout", 162},
+	{"sizes", "Grow|Expand|Size|Thin|Trim", 73},
+	{"all else", ".", 191},
 }
 
-// TestEngine runs the tests of internal/node on a real disk, on two nodes in parallel, as each mostly
-// does one thing at a time and leaves its processor idle. It is not a parallel test, so it precedes
-// those that are. Here and in this package's files the longest tests begin first, so that none is alone
-// at the end. FLEXLVM_ENGINE_TESTS selects tests to run on one node.
+// TestEngine runs the tests of internal/node on a real disk, on nodes in parallel, as each mostly does one
+// thing at a time and leaves its processor idle. FLEXLVM_ENGINE_TESTS selects tests to run on one node.
 func TestEngine(t *testing.T) {
-	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
-	engine := func(name string, flags ...string) {
+	slots.Group(t)
+	engine := func(name string, seconds int, flags ...string) {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			slots.Parallel(t, seconds)
+			binary := build(t, "node.test", "test", "-c", "-tags", "vm")
 			m := start(t, vm.Config{Disks: disks(), Files: map[string]string{"/node.test": binary}})
 			env := []string{diskNames, "FLEXLVM_CAMPAIGN=" + os.Getenv("FLEXLVM_CAMPAIGN")}
 			run(t, m, env, append([]string{"/node.test", "-test.v", "-test.timeout", "55m"}, flags...)...)
 		})
 	}
 	if some := os.Getenv("FLEXLVM_ENGINE_TESTS"); some != "" {
-		engine("some", "-test.run="+some)
+		engine("some", 0, "-test.run="+some)
 		return
 	}
 	before := "Udev" // TestEngineBesideUdev runs these
@@ -187,17 +193,15 @@ func TestEngine(t *testing.T) {
 		skip[part.name] = before
 		before += "|" + part.tests
 	}
-	longestFirst := slices.Clone(engineParts)
-	slices.SortFunc(longestFirst, func(a, b enginePart) int { return b.seconds - a.seconds })
-	for _, part := range longestFirst {
-		engine(part.name, "-test.run="+part.tests, "-test.skip="+skip[part.name])
+	for _, part := range engineParts {
+		engine(part.name, part.seconds, "-test.run="+part.tests, "-test.skip="+skip[part.name])
 	}
 }
 
 // TestEngineBesideUdev repeats the tests that create and find devices with LVM's defaults, where udev
 // creates the device nodes.
 func TestEngineBesideUdev(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 30)
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{
 		Udev:  true,
@@ -211,7 +215,7 @@ func TestEngineBesideUdev(t *testing.T) {
 // TestReadersWhereNothingIsTraced checks that consumers of a dataset cannot write on a hardened node,
 // which forbids ptrace. Only a reboot reverts that setting, so the test has its own node.
 func TestReadersWhereNothingIsTraced(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{Disks: disks(), Files: map[string]string{"/node.test": binary}})
 	run(t, m, nil, "sysctl", "-w", "kernel.yama.ptrace_scope=3")
@@ -220,7 +224,7 @@ func TestReadersWhereNothingIsTraced(t *testing.T) {
 
 // TestDiscovery runs the tests of internal/discovery on disks with serial numbers.
 func TestDiscovery(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	binary := build(t, "discovery.test", "test", "-c", "-tags", "vm")
 	var disks []vm.Disk
 	for i := range 2 {
@@ -240,7 +244,7 @@ func TestMountWatch(t *testing.T) { runAsRoot(t, "mount.test") }
 // TestClock checks that a program's clock equals the kernel's, also when it is read without a system
 // call.
 func TestClock(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	binary := build(t, "guest.test", "test", "-c", "-tags", "guest")
 	m := start(t, vm.Config{Files: map[string]string{"/guest.test": binary}})
 	run(t, m, []string{"FLEXLVM_CLOCK_MAY_BE_SET=yes"}, "/guest.test", "-test.v")
@@ -248,7 +252,7 @@ func TestClock(t *testing.T) {
 
 // TestGroupOfHostPrograms checks that the host's programs are started in a control group.
 func TestGroupOfHostPrograms(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	binary := build(t, "command.test", "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{Files: map[string]string{"/command.test": binary}})
 	run(t, m, nil, "/command.test", "-test.v", "-test.run", "^TestGroup")
@@ -256,7 +260,7 @@ func TestGroupOfHostPrograms(t *testing.T) {
 
 // TestSizesOnXFS checks that the kernel enforces the sizes of an export's directories.
 func TestSizesOnXFS(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	binary := build(t, "nfsquota.test", "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{Disks: []vm.Disk{{Size: 1 << 30}}, Files: map[string]string{"/nfsquota.test": binary}})
 	run(t, m, nil, "sh", "-c", `set -e
@@ -267,7 +271,7 @@ func TestSizesOnXFS(t *testing.T) {
 
 func runAsRoot(t *testing.T, name string) {
 	t.Helper()
-	t.Parallel()
+	slots.Parallel(t, 0)
 	binary := build(t, name, "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{Files: map[string]string{"/" + name: binary}})
 	run(t, m, nil, "/"+name, "-test.v")
