@@ -83,6 +83,7 @@ type Engine struct {
 	mostFrozen           time.Duration
 	sourcePatience       time.Duration
 	roundPatience        time.Duration
+	resumeWait           time.Duration
 	yields               bool // zero returns errYielded after about holdTime instead of holding the lock until it is done
 }
 
@@ -136,6 +137,7 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 		stateDir: cfg.StateDir, lockDir: cfg.LockDir,
 		patience: cfg.RoomPatience, roomRetry: roomRetry,
 		mostFrozen: mostFrozen, sourcePatience: sourcePatience, roundPatience: roundPatience,
+		resumeWait: resumeWait,
 	}, nil
 }
 
