@@ -79,6 +79,7 @@ func TestInterruptedExtension(t *testing.T) {
 	}
 
 	leaveLarger()
+	m.resumeWait = 300 * time.Millisecond
 	err = m.Mount(m.ctx(), s, target, false)
 	require.ErrorIs(t, err, lvm.ErrSuspended)
 	advice := regexp.MustCompile("`([^`]*)`").FindStringSubmatch(err.Error())
