@@ -57,6 +57,7 @@ func TestPowerCutOfEncryptedVolume(t *testing.T) {
 		cancel()
 		<-ended
 		m.boot()
+		t.Logf("after the cut the volumes were found as: %s (a whole mount takes %s)", m.sh("lvs --noheadings -o lv_name,lv_tags flexlvm-test | grep -o '^ *[a-z]*\\|state=[a-z]*' | xargs"), whole)
 		m.sh(mount)
 		m.sh(fmt.Sprintf("cmp -n %d %s /dev/zero", size, device))
 		const sums = "cd " + files + " && md5sum db && head -c 16777216 " + device + " | md5sum"
