@@ -228,7 +228,7 @@ EMULATED = FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg}
 campaign-vm-emulated: setup
 	@$(EMULATED) FLEXLVM_NODE_CPUS=2 $(SUITE) $@ go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
 
-# Fewer tests in parallel (-parallel is what test/schedule obeys), and one node for one test at a time, because emulation leaves no
+# Fewer tests in parallel, and one node for one test at a time, because emulation leaves no
 # processor idle. Emulation only changes the nodes' kernel, so tests of what is above volumes, or
 # beside them, are left out.
 ABOVE = Dataset|Examples|UsersWay|Conformance$$|S3$$|CSI(Driver|Theft|Once|Dataset)|Door|Drained|PodsGo|Refused|Inline

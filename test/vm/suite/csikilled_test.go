@@ -15,11 +15,11 @@ import (
 func TestCSIDriverKilled(t *testing.T) {
 	slots.Parallel(t, 135)
 	binary := build(t, "csidoor.test", "test", "-c", "-tags", "vm")
-	tests := "Killed|Encrypted|HealthOf"
+	tests := []string{"Killed", "Encrypted", "HealthOf"}
 	if some := os.Getenv("FLEXLVM_CSIDOOR_TESTS"); some != "" {
-		tests = some
+		tests = []string{some}
 	}
 	m := start(t, vm.Config{Disks: disks()[:3], Files: map[string]string{"/csidoor.test": binary}})
 	run(t, m, nil, "vgcreate", "--yes", "flexlvm-test", "/dev/vda", "/dev/vdb")
-	run(t, m, []string{"FLEXLVM_CAMPAIGN=" + os.Getenv("FLEXLVM_CAMPAIGN")}, "/csidoor.test", "-test.v", "-test.timeout", "55m", "-test.run", tests)
+	runTests(t, m, []string{"FLEXLVM_CAMPAIGN=" + os.Getenv("FLEXLVM_CAMPAIGN")}, []string{"/csidoor.test"}, tests...)
 }

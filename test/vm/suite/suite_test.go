@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -112,16 +113,35 @@ func start(t *testing.T, c vm.Config) *vm.Machine {
 	return m
 }
 
-// run runs a command in the node, which must succeed, and prints its output line by line as it arrives,
-// because nodes run in parallel.
-func run(t *testing.T, m *vm.Machine, env []string, args ...string) {
+// run runs a command in the node, which must succeed. It prints the command's output line by line as it
+// arrives, because nodes run in parallel, and returns what the command wrote to its standard output.
+func run(t *testing.T, m *vm.Machine, env []string, args ...string) string {
 	t.Helper()
-	stdout, stderr := &lines{to: os.Stdout}, &lines{to: os.Stderr}
+	var out bytes.Buffer
+	stdout, stderr := &lines{to: io.MultiWriter(os.Stdout, &out)}, &lines{to: os.Stderr}
 	res, err := m.Exec(t.Context(), vm.Command{Args: args, Env: env, Stdout: stdout, Stderr: stderr})
 	stdout.flush()
 	stderr.flush()
 	require.NoError(t, err)
 	require.Zero(t, res.ExitCode, "%v", args)
+	return out.String()
+}
+
+// began finds the names of the tests, but not of subtests, that a verbose test program ran.
+var began = regexp.MustCompile(`(?m)^=== RUN +(Test\w+)$`)
+
+// runTests runs a test program in the node, with those of its tests that match one of the patterns. Each
+// pattern must match one, because a test that has another name meanwhile would not be missed otherwise.
+func runTests(t *testing.T, m *vm.Machine, env, program []string, patterns ...string) {
+	t.Helper()
+	out := run(t, m, env, append(program, "-test.v", "-test.timeout=55m", "-test.run="+strings.Join(patterns, "|"))...)
+	var names []string
+	for _, name := range began.FindAllStringSubmatch(out, -1) {
+		names = append(names, name[1])
+	}
+	for _, pattern := range patterns {
+		require.True(t, slices.ContainsFunc(names, regexp.MustCompile(pattern).MatchString), "%s has no test %s; it ran %s", program, pattern, names)
+	}
 }
 
 // lines writes each complete line with one call.
@@ -174,27 +194,23 @@ var engineParts = []enginePart{
 // thing at a time and leaves its processor idle. FLEXLVM_ENGINE_TESTS selects tests to run on one node.
 func TestEngine(t *testing.T) {
 	slots.Group(t)
-	engine := func(name string, seconds int, flags ...string) {
+	engine := func(name string, seconds int, tests, skip string) {
 		t.Run(name, func(t *testing.T) {
 			slots.Parallel(t, seconds)
 			binary := build(t, "node.test", "test", "-c", "-tags", "vm")
 			m := start(t, vm.Config{Disks: disks(), Files: map[string]string{"/node.test": binary}})
 			env := []string{diskNames, "FLEXLVM_CAMPAIGN=" + os.Getenv("FLEXLVM_CAMPAIGN")}
-			run(t, m, env, append([]string{"/node.test", "-test.v", "-test.timeout", "55m"}, flags...)...)
+			runTests(t, m, env, []string{"/node.test", "-test.skip=" + skip}, tests)
 		})
 	}
 	if some := os.Getenv("FLEXLVM_ENGINE_TESTS"); some != "" {
-		engine("some", 0, "-test.run="+some)
+		engine("some", 0, some, "")
 		return
 	}
 	before := "Udev" // TestEngineBesideUdev runs these
-	skip := map[string]string{}
 	for _, part := range engineParts {
-		skip[part.name] = before
+		engine(part.name, part.seconds, part.tests, before)
 		before += "|" + part.tests
-	}
-	for _, part := range engineParts {
-		engine(part.name, part.seconds, "-test.run="+part.tests, "-test.skip="+skip[part.name])
 	}
 }
 
@@ -208,8 +224,10 @@ func TestEngineBesideUdev(t *testing.T) {
 		Disks: disks(),
 		Files: map[string]string{"/node.test": binary, "/05-flexlvm.rules": "../../../examples/udev/05-flexlvm.rules"},
 	})
-	const some = "^(TestMountAgainKeepsData|TestInactiveAfterReboot|TestRemove|TestCreatingIsFinished|TestOneVolumeTenTimesAtOnce|TestFullGroup|TestDeclaredGroup|TestGrowthWaitsForCopyOnWriteSnapshots|TestBlockIsRefused|TestBlockUnmountKilledAfterEveryStep|TestUdev.*)$"
-	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.run", some)
+	runTests(t, m, []string{diskNames}, []string{"/node.test"},
+		"^TestMountAgainKeepsData$", "^TestInactiveAfterReboot$", "^TestRemove$", "^TestCreatingIsFinished$", "^TestOneVolumeTenTimesAtOnce$",
+		"^TestFullGroup$", "^TestDeclaredGroup$", "^TestGrowthWaitsForCopyOnWriteSnapshots$", "^TestBlockIsRefused$",
+		"^TestBlockUnmountKilledAfterEveryStep$", "^TestUdev")
 }
 
 // TestReadersWhereNothingIsTraced checks that consumers of a dataset cannot write on a hardened node,
@@ -219,7 +237,7 @@ func TestReadersWhereNothingIsTraced(t *testing.T) {
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{Disks: disks(), Files: map[string]string{"/node.test": binary}})
 	run(t, m, nil, "sysctl", "-w", "kernel.yama.ptrace_scope=3")
-	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.run", "^TestReadersW(hoseMountIsMadeWritable|ithoutAMappingOfOwners)$")
+	runTests(t, m, []string{diskNames}, []string{"/node.test"}, "^TestReadersWhoseMountIsMadeWritable$", "^TestReadersWithoutAMappingOfOwners$")
 }
 
 // TestDiscovery runs the tests of internal/discovery on disks with serial numbers.
@@ -231,7 +249,7 @@ func TestDiscovery(t *testing.T) {
 		disks = append(disks, vm.Disk{Size: 256 << 20, Unsafe: true, Serial: fmt.Sprintf("static-%d", i+1)})
 	}
 	m := start(t, vm.Config{Disks: disks, Files: map[string]string{"/discovery.test": binary}})
-	run(t, m, []string{"FLEXLVM_TEST_DISKS=/dev/vda /dev/vdb"}, "/discovery.test", "-test.v", "-test.run", "^TestMachine")
+	runTests(t, m, []string{"FLEXLVM_TEST_DISKS=/dev/vda /dev/vdb"}, []string{"/discovery.test"}, "^TestMachine")
 }
 
 // TestHostNamespaces runs the tests of internal/hostns, which need root.
@@ -247,7 +265,7 @@ func TestClock(t *testing.T) {
 	slots.Parallel(t, 0)
 	binary := build(t, "guest.test", "test", "-c", "-tags", "guest")
 	m := start(t, vm.Config{Files: map[string]string{"/guest.test": binary}})
-	run(t, m, []string{"FLEXLVM_CLOCK_MAY_BE_SET=yes"}, "/guest.test", "-test.v")
+	runTests(t, m, []string{"FLEXLVM_CLOCK_MAY_BE_SET=yes"}, []string{"/guest.test"}, "^TestClock$")
 }
 
 // TestGroupOfHostPrograms checks that the host's programs are started in a control group.
@@ -255,7 +273,7 @@ func TestGroupOfHostPrograms(t *testing.T) {
 	slots.Parallel(t, 0)
 	binary := build(t, "command.test", "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{Files: map[string]string{"/command.test": binary}})
-	run(t, m, nil, "/command.test", "-test.v", "-test.run", "^TestGroup")
+	runTests(t, m, nil, []string{"/command.test"}, "^TestGroup")
 }
 
 // TestSizesOnXFS checks that the kernel enforces the sizes of an export's directories.
@@ -263,10 +281,10 @@ func TestSizesOnXFS(t *testing.T) {
 	slots.Parallel(t, 0)
 	binary := build(t, "nfsquota.test", "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{Disks: []vm.Disk{{Size: 1 << 30}}, Files: map[string]string{"/nfsquota.test": binary}})
-	run(t, m, nil, "sh", "-c", `set -e
-		mkfs.xfs -q /dev/vda && mkdir -p /srv/export
-		mount -o prjquota /dev/vda /srv/export && /nfsquota.test -test.v -test.run '^TestOnXFS$'
-		umount /srv/export && mount /dev/vda /srv/export && /nfsquota.test -test.v -test.run '^TestWithoutQuotas$'`)
+	run(t, m, nil, "sh", "-c", "mkfs.xfs -q /dev/vda && mkdir -p /srv/export && mount -o prjquota /dev/vda /srv/export")
+	runTests(t, m, nil, []string{"/nfsquota.test"}, "^TestOnXFS$")
+	run(t, m, nil, "sh", "-c", "umount /srv/export && mount /dev/vda /srv/export")
+	runTests(t, m, nil, []string{"/nfsquota.test"}, "^TestWithoutQuotas$")
 }
 
 func runAsRoot(t *testing.T, name string) {
@@ -274,5 +292,5 @@ func runAsRoot(t *testing.T, name string) {
 	slots.Parallel(t, 0)
 	binary := build(t, name, "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{Files: map[string]string{"/" + name: binary}})
-	run(t, m, nil, "/"+name, "-test.v")
+	runTests(t, m, nil, []string{"/" + name}, ".")
 }
