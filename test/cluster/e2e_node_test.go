@@ -103,7 +103,7 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 		g.madeAgain(t)
 	})
 
-	slots.Parallel(t, 0)
+	slots.Parallel(t, 1000) // before the others, because its deadline has begun
 	t.Run("the request is lowered", func(t *testing.T) {
 		g.lowered(t)
 		n.run(pod{name: "again", claim: "data"}.manifest())
