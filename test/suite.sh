@@ -35,8 +35,11 @@ times >"$log.times"
 used=$(sed -n '2s/[ms]/ /gp' "$log.times" | awk '{ printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }')
 rm "$log.times"
 echo "== $name took $((SECONDS - begun)) s, $used s of processor time; its slowest tests, in seconds:"
-# A test with subtests takes as long as they do, so only the innermost ones are listed.
-sed -nE 's/^ *--- (PASS|FAIL): ([^ ]+) \(([0-9.]+)s\)$/\3 \2/p' "$log" | awk '
+# A test with subtests takes as long as they do, so only the innermost ones are listed. A test that waited
+# for its turn says itself how long it ran (see test/schedule), before go test includes its waiting time.
+sed -nE 's/^ *--- (PASS|FAIL): ([^ ]+) \(([0-9.]+)s\)$/\3 \2/p; s/^ *schedule\.go:[0-9]+: ([^ ]+) ran for ([0-9.]+)s, .*/\2 \1 alone/p' "$log" | awk '
+	NF == 3 { ran[$2] = $1; next }
+	$2 in ran { $1 = ran[$2] }
 	{ time[$2] = $1; for (at = $2; sub(/\/[^\/]*$/, "", at);) parent[at] = 1 }
 	END { for (name in time) if (!(name in parent)) print time[name], name }' |
 	sort -rn | head -n 10 | sed 's/^/   /'

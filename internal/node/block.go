@@ -193,7 +193,7 @@ func (e *Engine) expose(ctx context.Context, f found) (dm.Mapping, error) {
 
 // enlarge grows a mapping to the size of its volume. It never shrinks the mapping.
 func (e *Engine) enlarge(ctx context.Context, f found, m dm.Mapping) error {
-	if err := awaitMapping(ctx, f.device); err != nil {
+	if err := e.awaitMapping(ctx, f.device); err != nil {
 		return err
 	}
 	size, err := dm.Size(dm.Sys, m.Number)

@@ -137,7 +137,7 @@ func (e *Engine) open(ctx context.Context, d lvm.Device, tags volume.Tags, key l
 	if err != nil {
 		return content{}, err
 	}
-	if err := awaitMapping(ctx, d); err != nil {
+	if err := e.awaitMapping(ctx, d); err != nil {
 		return content{}, err
 	}
 	return c, e.resizeContainer(ctx, d, c, key)

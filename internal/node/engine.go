@@ -82,6 +82,7 @@ type Engine struct {
 	sourcePatience       time.Duration
 	roundPatience        time.Duration
 	syncPatience         time.Duration
+	resumeWait           time.Duration
 	yields               bool // zero returns errYielded after about holdTime instead of holding the lock until it is done
 }
 
@@ -134,6 +135,7 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 		stateDir: cfg.StateDir, lockDir: cfg.LockDir,
 		patience: cfg.RoomPatience, roomRetry: roomRetry,
 		mostFrozen: mostFrozen, sourcePatience: sourcePatience, roundPatience: roundPatience, syncPatience: syncPatience,
+		resumeWait: resumeWait,
 	}, nil
 }
 

@@ -117,7 +117,7 @@ func (e *Engine) opened(ctx context.Context, d lvm.Device, tags volume.Tags) (co
 	if err != nil {
 		return content{}, err
 	}
-	return c, awaitMapping(ctx, d)
+	return c, e.awaitMapping(ctx, d)
 }
 
 // contentOn is contentOf for a mapping of the volume.
@@ -179,12 +179,12 @@ func mountsOn(d lvm.Device, mounted map[uint64][]mount.Point) ([]mount.Point, er
 }
 
 // awaitMapping is awaitResumed for a device and the mappings on it, if there are any.
-func awaitMapping(ctx context.Context, d lvm.Device) error {
+func (e *Engine) awaitMapping(ctx context.Context, d lvm.Device) error {
 	if on, _ := mappingsOn(d); len(on) > 0 {
 		top := on[len(on)-1]
-		return awaitResumed(ctx, lvm.Device{Path: top.Path, Number: top.Number}) // and all devices below it
+		return e.awaitResumed(ctx, lvm.Device{Path: top.Path, Number: top.Number}) // and all devices below it
 	}
-	return awaitResumed(ctx, d)
+	return e.awaitResumed(ctx, d)
 }
 
 // CloseUnused closes the containers of encrypted volumes, and removes the devices of raw block volumes, that

@@ -372,7 +372,7 @@ func (e *Engine) unmountOne(ctx context.Context, d lvm.Device, path string, stac
 	if err != nil || len(points) < stacked {
 		return err // another call was faster
 	}
-	if err := awaitMapping(ctx, d); err != nil { // the last unmount writes to the device
+	if err := e.awaitMapping(ctx, d); err != nil { // the last unmount writes to the device
 		return err
 	}
 	if err := mount.Unmount(path); err != nil {

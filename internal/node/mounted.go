@@ -113,7 +113,7 @@ func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Nam
 	if err != nil {
 		return err
 	}
-	if err := awaitMapping(ctx, d); err != nil {
+	if err := e.awaitMapping(ctx, d); err != nil {
 		return err
 	}
 	lv, err := e.lvm.Volume(ctx, g, n)

@@ -60,7 +60,7 @@ func TestSnapshotGroupOfEncryptedVolumes(t *testing.T) {
 		m.clear(one.Name)
 	}
 
-	m.testFrozenTooLong(group, to, max(10*time.Second, (4*took).Round(time.Second)))
+	m.testFrozenTooLong(group, to, max(4*time.Second, (4*took).Round(time.Second)))
 	m.testThawedByAnother(group, to)
 	m.testMemberFails(group, to)
 	require.NoError(t, m.takeGroup(group...))

@@ -24,13 +24,13 @@ func (e *Engine) usable(ctx context.Context, g volume.Group, n volume.Name) (lvm
 	if err != nil {
 		return d, err
 	}
-	return d, awaitResumed(ctx, d)
+	return d, e.awaitResumed(ctx, d)
 }
 
 // awaitResumed waits for a suspended device, for at most resumeWait: without it, a call would block in the
 // kernel for as long as the device is suspended, past every deadline.
-func awaitResumed(ctx context.Context, d lvm.Device) error {
-	ctx, cancel := context.WithTimeout(ctx, resumeWait)
+func (e *Engine) awaitResumed(ctx context.Context, d lvm.Device) error {
+	ctx, cancel := context.WithTimeout(ctx, e.resumeWait)
 	defer cancel()
 	for {
 		err := d.CheckResumed()

@@ -40,6 +40,7 @@ func TestSuspendedDevice(t *testing.T) {
 		}
 	}
 	bare := machineAt(t, m.dir, t.TempDir()) // without any program
+	bare.resumeWait = 300 * time.Millisecond // nothing resumes the device
 	refused("unmount", func() error { return bare.Unmount(m.ctx(), target) })
 	refused("growth where it is mounted", func() error { return bare.ExpandMounted(m.ctx(), s.Group, s.Name, target, grown, luks.Key{}) })
 	m.unmount(target)
@@ -78,6 +79,7 @@ func TestInterruptedExtension(t *testing.T) {
 	}
 
 	leaveLarger()
+	m.resumeWait = 300 * time.Millisecond
 	err = m.Mount(m.ctx(), s, target, false)
 	require.ErrorIs(t, err, lvm.ErrSuspended)
 	advice := regexp.MustCompile("`([^`]*)`").FindStringSubmatch(err.Error())

@@ -134,6 +134,7 @@ func TestTrimOfASuspendedDevice(t *testing.T) {
 	s := m.volume("data", 512*volume.MiB)
 	m.mount(s, "a")
 	name := volume.DeviceName(group, s.Name)
+	m.resumeWait = 300 * time.Millisecond
 	m.shell("dmsetup suspend --nolockfs %s", name)
 	_, err := m.Trim(m.ctx(), refOf(s), 0)
 	m.shell("dmsetup resume %s", name)

@@ -77,7 +77,7 @@ func TestServiceAccountsAreSubjectToRBAC(t *testing.T) {
 }
 
 func TestNothingIsLeftBehind(t *testing.T) {
-	t.Parallel() // its clusters end before their nodes are Ready
+	slots.Parallel(t, 0) // its clusters end before their nodes are Ready
 	ctx := deadline(t, 15*time.Minute)
 	ctl := filepath.Join(shared.Dir(), "ctl")
 	cache, err := vm.CacheDir()

@@ -43,7 +43,7 @@ func (n *tenant) requireDevice(pod string, size int64, from int64) {
 // A pod gets a device of exactly the requested size, which reads as zeros, grows online, and keeps its
 // data for the next pod. The example is applied as shipped, except for the image and the size.
 func TestBlock(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	n := newCSITenant(t, "block")
 	example, err := os.ReadFile(shipped(t, "examples/block.yaml"))
 	require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestBlock(t *testing.T) {
 
 // A snapshot of a raw block volume is restored. Restoring it as a file system is refused.
 func TestSnapshotOfABlockVolume(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	n := snapshotTenant(t, "block-snapshots")
 	n.run(claimOf("flexlvm-snapshots", "raw", "64Mi", "volumeMode: Block"), devicePod("raw", "raw", "node1"))
 	sum := n.fillDevice("raw")

@@ -139,7 +139,7 @@ func (l *library) warned(name, says string) {
 // sends a wrong byte, or changes meanwhile. A source that always sends wrong bytes fills none, and an
 // event says so.
 func TestDatasetsOfClouds(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 50)
 	l := newLibrary(t, "clouds")
 	large := strings.Repeat("0123456789abcdef", 40<<16) // 40 MiB
 	want := map[string]map[string]string{}

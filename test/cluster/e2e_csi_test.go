@@ -43,7 +43,7 @@ func (n *tenant) installCSI() {
 
 // A claim of the CSI driver can do everything that one of the FlexVolume driver can.
 func TestCSIVolume(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 45)
 	n := newCSITenant(t, "csi")
 	main := pod{name: "main", claim: "data", security: "{runAsUser: 1234, runAsGroup: 1234, fsGroup: 5678}"}.manifest()
 	n.run(claimOf("flexlvm-csi", "data", "200Mi"), main)
@@ -125,7 +125,7 @@ spec:
 
 // Each driver mounts volumes that were created through the other.
 func TestCSIBothDoors(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	n := newCSITenant(t, "doors")
 	n.run(claimOf("flexlvm-csi", "by-csi", "64Mi"), claim("by-flex", "64Mi"),
 		pod{name: "csi", claim: "by-csi", node: "node1"}.manifest(), pod{name: "flex", claim: "by-flex", node: "node1"}.manifest())
@@ -154,7 +154,7 @@ func TestCSIBothDoors(t *testing.T) {
 // The CSI driver gives no namespace access to another's volume. Each attempt has its own volume,
 // because kubelet backs off between attempts for the same handle.
 func TestCSITheft(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	n, thief := newCSITenant(t, "csi-victim"), newCSITenant(t, "csi-thief")
 	attempts := map[string]struct{ attributes, says string }{
 		"as-mine":   {"namespace: csi-thief", `belongs to namespace "csi-victim"`},
@@ -226,7 +226,7 @@ spec:
 
 // A ReadWriteOncePod claim is used by one pod at a time, and mount options reach the container.
 func TestCSIOncePod(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	n := newCSITenant(t, "csi-once")
 	n.applyExample("storageclass-csi.yaml")
 	alone := strings.Replace(claimOf("flexlvm-csi-noatime", "data", "64Mi"), "ReadWriteOnce", "ReadWriteOncePod", 1)

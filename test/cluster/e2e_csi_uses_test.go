@@ -28,7 +28,7 @@ parameters: {volumeGroup: flexlvm, kind: dataset, reclaim: immediate, door: csi}
 
 // A dataset is loaded, read on its nodes, and released, all through the CSI driver.
 func TestCSIDataset(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 40)
 	newCSITenant(t, "csi-any") // installs the driver
 	l := newLibrary(t, "csi-library")
 	require.NoError(t, l.apply(csiDatasetClass))
@@ -79,7 +79,7 @@ func TestCSIDataset(t *testing.T) {
 
 // A generic ephemeral volume is created with its pod, in the requested size, and deleted with it.
 func TestCSIEphemeral(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	n := newCSITenant(t, "csi-ephemeral")
 	n.run(fmt.Sprintf(`
 apiVersion: v1

@@ -43,7 +43,7 @@ parameters: {volumeGroup: ` + datasetGroup + `}
 // reads it there. If its space is needed, one replica is evicted, and loaded again when there is space.
 // Deleting the VolumeManager deletes everything.
 func TestDataset(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 190)
 	l := newLibrary(t, "library")
 	require.NoError(t, l.apply(datasetClasses))
 	t.Cleanup(func() {
@@ -198,7 +198,7 @@ func (l *library) free(node string) int64 {
 // A job starts with the first objects and reads the rest as it arrives. Files appear only when
 // complete.
 func TestDatasetIsStreamed(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 180)
 	l := newLibrary(t, "stream")
 	l.bucket("film", slices.Repeat([]int{1 * mib}, 24)...)
 	require.NoError(t, l.apply(l.dataset("film", "S3", "film", 1, "bandwidth: 160Ki", `stream: "true"`, `streamAfter: "2"`)))
@@ -233,7 +233,7 @@ func TestDatasetIsStreamed(t *testing.T) {
 
 // A job's results are uploaded before its volume is released.
 func TestDatasetGivesBackResults(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	l := newLibrary(t, "results")
 	l.bucket("input", 1*mib, 100)
 	require.NoError(t, l.server.MakeBucket(l.ctx, "output", false))
@@ -265,7 +265,7 @@ func TestDatasetGivesBackResults(t *testing.T) {
 // A running pod's writes are uploaded, even though the mirror is killed meanwhile, and its last writes
 // before anything is deleted.
 func TestDatasetIsMirrored(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 40)
 	l := newLibrary(t, "mirror")
 	l.bucket("ledger", 1*mib, 100)
 	require.NoError(t, l.apply(l.dataset("ledger", "S3", "ledger", 1, `resync: "true"`)))
@@ -312,7 +312,7 @@ func (l *library) uploaded(bucket string, want map[string]string) {
 // A dataset that is larger than its volumes reports the sizes before anything is read, and is loaded
 // once a person has enlarged the volumes. So is one whose volume another pod fills during the load.
 func TestDatasetThatDoesNotFit(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 130)
 	l := newLibrary(t, "tight")
 	l.bucket("tight", slices.Repeat([]int{10 * mib}, 9)...)
 	filled := l.dataset("filled", "S3-Dev", "tight", 1, "bandwidth: 512Ki")
@@ -378,7 +378,7 @@ func (l *library) goesOn(name, manifest string) {
 // A load that cannot succeed, here of the example, reports why, and starts again after a person has
 // fixed it.
 func TestDatasetWithWrongCredentials(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	l := newLibrary(t, "locked")
 	l.bucket("locked", 1*mib)
 	require.NoError(t, l.apply(secret("s3", l.server.Access, "not-the-secret")))

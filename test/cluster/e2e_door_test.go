@@ -101,7 +101,7 @@ func (n *tenant) bound(claim string) (identity, door string) {
 }
 
 func TestDoorOfAVolumeThatIsThere(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	n := newCSITenant(t, "moved")
 	p := newPlugin(n)
 	main := pod{name: "main", claim: "data"}.manifest()
@@ -189,7 +189,7 @@ parameters: {volumeGroup: ` + movesGroup + `}
 // does not exist, the node daemon has to free space: it evicts a released volume, and neither releases
 // the moved volume nor reports it as an orphan.
 func TestDoorKilledAfterEachWrite(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 85)
 	const node = "node1"
 	n := newCSITenant(t, "moved-killed")
 	c := apiClient(t)

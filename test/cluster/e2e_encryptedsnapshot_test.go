@@ -33,7 +33,7 @@ parameters:
 // deleted, and started on the restored volumes, which need their source's key in the new claim's
 // Secret. The thick one's class reclaims immediately: its volume is removed with its last snapshot.
 func TestSnapshotsOfEncryptedVolumes(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 140)
 	n := snapshotTenant(t, "encrypted-snapshots")
 	classes := map[string]string{"sealed-thin": "  layout: thin\n  thinPool: thinpool\n  volumeGroup: " + thinGroup, "sealed-thick": "  reclaim: immediate"}
 	setKey := func(claim, key string) {

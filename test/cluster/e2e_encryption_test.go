@@ -18,7 +18,7 @@ import (
 // The example of docs/encryption.md, unchanged: a pod without its Secret, with a wrong one, and with
 // the right one, then growth, IO limits and the end.
 func TestEncryptedVolume(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 90)
 	n := newCSITenant(t, "encrypted")
 	n.applyExample("storageclass-encrypted.yaml")
 	const right, wrong = "the right key of 32 bytes or more, in a Secret", "another key of 32 bytes or more, of somebody"

@@ -33,7 +33,7 @@ var exampleFiles = []string{"even-1", "even-2", "odd-1", "odd-2/deep", "odd-3", 
 // replicas that share the files or are on every node, refreshed and displaceable ones, and shares of an
 // NFS server.
 func TestExamplesOfDatasets(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 40)
 	l := newLibrary(t, "dataset-examples")
 	require.NoError(t, l.apply(secret("s3-credentials", l.server.Access, l.server.Secret)))
 	want := l.exampleBucket()

@@ -16,7 +16,7 @@ import (
 // write the volume's record, because a directory has the name of its temporary file. That affects no
 // other volume.
 func TestGrowthIsTakenBack(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 90)
 	n := newCSITenant(t, "takenback")
 	classes := []string{"flexlvm", "flexlvm-csi"}
 	var claims, pods, taken []string

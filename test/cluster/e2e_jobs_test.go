@@ -30,19 +30,23 @@ func TestJobs(t *testing.T) {
 	t.Run("directory removed by hand", b.testRemovedByHand)
 	t.Run("links planted", b.testPlanted)
 
-	t.Parallel()
+	slots.Group(t)
 	t.Run("at once", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T){
-			"a job on both nodes, its files deleted with it": b.testJobDeleted,
-			"a user without root, and a quota of the server": b.testUserAndQuota,
-			"sizes enforced by the server's node":            b.testEnforcedSize,
-			"a dataset":                                      b.testDataset,
-			"a volume for each worker":                       b.testVolumePerWorker,
-			"a PersistentVolume that a person wrote":         b.testStaticVolume,
+		for _, test := range []struct {
+			name    string
+			seconds int
+			run     func(*testing.T)
+		}{
+			{"sizes enforced by the server's node", 120, b.testEnforcedSize},
+			{"a PersistentVolume that a person wrote", 60, b.testStaticVolume},
+			{"a volume for each worker", 60, b.testVolumePerWorker},
+			{"a job on both nodes, its files deleted with it", 55, b.testJobDeleted},
+			{"a user without root, and a quota of the server", 0, b.testUserAndQuota},
+			{"a dataset", 0, b.testDataset},
 		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t)
+			t.Run(test.name, func(t *testing.T) {
+				slots.Parallel(t, test.seconds)
+				test.run(t)
 			})
 		}
 	})

@@ -103,7 +103,7 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 		g.madeAgain(t)
 	})
 
-	t.Parallel()
+	slots.Parallel(t, 1000) // before the others, because its deadline has begun
 	t.Run("the request is lowered", func(t *testing.T) {
 		g.lowered(t)
 		n.run(pod{name: "again", claim: "data"}.manifest())
@@ -196,7 +196,7 @@ spec:
 }
 
 func TestExamples(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 40)
 	n := newTenant(t, "examples")
 	files, err := filepath.Glob(shipped(t, "examples/*.yaml"))
 	require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 // Volumes do not depend on the container runtime: pods of two runtimes share one claim, and its data
 // survives a change from one runtime to the other.
 func TestRuncBesideCrun(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	n := newTenant(t, "runtimes")
 	require.NoError(t, n.apply("apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: runc}\nhandler: runc\n"))
 	n.run(claim("data", "64Mi"), pod{name: "crun", claim: "data"}.manifest())
@@ -39,7 +39,7 @@ func TestRuncBesideCrun(t *testing.T) {
 // A database that is killed for its memory finds its durable data in the container that kubelet
 // restarts, on the same mount.
 func TestVolumeOutlivesAContainerOutOfMemory(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	n := newTenant(t, "oom")
 	const hungry = `if [ -e /data/sum ]; then exec sleep 86400; fi
 dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; md5sum /data/random >/data/sum; sync -f /data

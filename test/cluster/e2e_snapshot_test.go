@@ -67,7 +67,7 @@ func (n *tenant) example(name string) {
 
 // A database is snapshotted while it writes, deleted, and restored from the snapshot.
 func TestSnapshots(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	n := snapshotTenant(t, "snapshots")
 	n.run(database(pod{name: "main", claim: "database", node: "node1"}, writing))
 	source := n.kubectl("get", "pvc", "database", "-o", "jsonpath={.spec.volumeName}")
@@ -130,7 +130,7 @@ spec:
 
 // The same with a thick volume, which cannot grow meanwhile and stays on the disk for its snapshot.
 func TestSnapshotOfAThickVolume(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 100)
 	n := snapshotTenant(t, "thick-snapshots")
 	n.example("thick.yaml")
 	n.run(database(pod{name: "books", claim: "ledger", node: "node1"}, writing))

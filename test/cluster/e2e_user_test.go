@@ -140,7 +140,7 @@ func (u *user) explains() {
 // would be evicted, watches it on the page, gets an alert, and follows its runbook. The pictures in
 // docs/ show it.
 func TestUsersWay(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 110)
 	u := newUser(t)
 	names := []string{"data", "old-1", "old-2", "old-3"}
 	pods := []string{

@@ -13,14 +13,14 @@ import (
 )
 
 func TestVolumeHasExactlyTheSizeOfItsClaim(t *testing.T) {
-	t.Parallel()
+	slots.Group(t)
 	sizes := map[string]int64{"64Mi": 64 << 20, "1Gi": 1 << 30}
 	if inFull() { // the volume is filled completely
 		sizes["300Mi"], sizes["2560Mi"] = 300<<20, 2560<<20
 	}
 	for size, bytes := range sizes {
 		t.Run(size, func(t *testing.T) {
-			t.Parallel()
+			slots.Parallel(t, 0)
 			n := newTenant(t, "exact-"+strings.ToLower(size))
 			n.run(claim("data", size), pod{name: "main", claim: "data"}.manifest())
 			require.Equal(t, "Bound "+size, n.kubectl("get", "pvc", "data", "-o", "jsonpath={.status.phase} {.status.capacity.storage}"))
@@ -39,7 +39,7 @@ func TestVolumeHasExactlyTheSizeOfItsClaim(t *testing.T) {
 }
 
 func TestVolumeOutlivesItsPodAndGrowsInUse(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 40)
 	n := newTenant(t, "life")
 	main := pod{name: "main", claim: "data"}.manifest()
 	n.run(claim("data", "200Mi"), main)
@@ -75,7 +75,7 @@ func TestVolumeOutlivesItsPodAndGrowsInUse(t *testing.T) {
 }
 
 func TestUserWithoutRootWritesThroughFSGroup(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	n := newTenant(t, "fsgroup")
 	n.run(claim("data", "64Mi"),
 		pod{name: "main", claim: "data", security: "{runAsUser: 1234, runAsGroup: 1234, fsGroup: 5678, runAsNonRoot: true}"}.manifest())
@@ -84,7 +84,7 @@ func TestUserWithoutRootWritesThroughFSGroup(t *testing.T) {
 }
 
 func TestPodsOfOneNodeShareAClaim(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	n := newTenant(t, "share")
 	n.run(claim("data", "64Mi"), pod{name: "one", claim: "data", node: "node1"}.manifest())
 	// The volume ties the other pods to its node, whether they ask for it or not.
@@ -104,7 +104,7 @@ func TestPodsOfOneNodeShareAClaim(t *testing.T) {
 }
 
 func TestReadOnlyPodIsFirst(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	n := newTenant(t, "reader-first")
 	n.run(claim("data", "64Mi"), pod{name: "reader", claim: "data", readOnly: true}.manifest())
 	require.Contains(t, n.execFails("reader", "touch /data/file"), "Read-only file system")
@@ -115,7 +115,7 @@ func TestReadOnlyPodIsFirst(t *testing.T) {
 
 // A refused claim gets an event that says why. The provisioner's own tests cover every case.
 func TestRefusedClaimSaysWhy(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	n := newTenant(t, "refused")
 	require.NoError(t, n.apply(claim("block", "64Mi", "volumeMode: Block")+"\n---\n"+
 		strings.Replace(pod{name: "main", claim: "block"}.manifest(), "volumeMounts:\n    - {name: data, mountPath: /data}",
@@ -124,7 +124,7 @@ func TestRefusedClaimSaysWhy(t *testing.T) {
 }
 
 func TestInlineVolumesAreRefused(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	n := newTenant(t, "inline")
 	inPod := `
   containers: [{name: main, image: busybox:1.36}]

@@ -4,7 +4,6 @@ package cluster_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -16,17 +15,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/test/cluster"
+	"github.com/flexlvm/flexlvm/test/schedule"
 )
 
-// shared is the cluster of two nodes that all tests use.
-var shared *cluster.Cluster
+var (
+	// shared is the cluster of two nodes that all tests use.
+	shared *cluster.Cluster
+	// slots limits the tests that run at the same time.
+	slots *schedule.Slots
+)
 
 func TestMain(m *testing.M) {
-	// Parallel tests mostly wait for Kubernetes. -parallel overrides this.
-	if err := flag.Set("test.parallel", "6"); err != nil {
-		panic(err)
+	var err error
+	slots, err = schedule.FromFlags(6) // parallel tests mostly wait for Kubernetes
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
-	flag.Parse()
 	os.Exit(runTests(m))
 }
 

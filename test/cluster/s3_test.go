@@ -12,7 +12,7 @@ import (
 
 // A server in the cluster's network is reachable for pods and for this process.
 func TestS3(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	ctx := deadline(t, patience)
 	server, err := shared.StartS3(ctx, 9000)
 	require.NoError(t, err)

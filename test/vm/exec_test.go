@@ -27,6 +27,7 @@ var blob = func() []byte {
 
 // TestExec runs everything that needs no disk in one guest.
 func TestExec(t *testing.T) {
+	t.Parallel()
 	host := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(host, "tree"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(host, "blob"), blob, 0o600))

@@ -133,6 +133,7 @@ func TestWritableRoot(t *testing.T) {
 }
 
 func TestFailuresOfTheMachine(t *testing.T) {
+	t.Parallel() // its subtests have one machine at a time
 	t.Run("a panic is shown", func(t *testing.T) {
 		_, err := Run(t.Context(), Config{}, Command{Args: []string{"sh", "-c", "echo c >/proc/sysrq-trigger; sleep 60"}})
 		require.ErrorIs(t, err, errGuestGone)
@@ -143,7 +144,9 @@ func TestFailuresOfTheMachine(t *testing.T) {
 		require.ErrorContains(t, err, "no such file or directory")
 	})
 	t.Run("time runs out", func(t *testing.T) {
-		limit := (start(t, Config{}).BootTime()*3 + 5*time.Second).Round(time.Second) // includes its boot
+		m := start(t, Config{})
+		m.PowerCut()
+		limit := (m.BootTime()*3 + 2*time.Second).Round(time.Second) // includes its boot
 		begun := time.Now()
 		_, err := Run(t.Context(), Config{Timeout: limit}, Command{Args: []string{"sleep", "600"}})
 		require.ErrorContains(t, err, "used up its "+limit.String())

@@ -13,13 +13,13 @@ import (
 // encrypted volumes, which only that driver mounts, and those of health, for which one disk can be made
 // to fail. FLEXLVM_CSIDOOR_TESTS selects some of them.
 func TestCSIDriverKilled(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 135)
 	binary := build(t, "csidoor.test", "test", "-c", "-tags", "vm")
-	tests := "Killed|Encrypted|HealthOf"
+	tests := []string{"Killed", "Encrypted", "HealthOf"}
 	if some := os.Getenv("FLEXLVM_CSIDOOR_TESTS"); some != "" {
-		tests = some
+		tests = []string{some}
 	}
 	m := start(t, vm.Config{Disks: disks()[:3], Files: map[string]string{"/csidoor.test": binary}})
 	run(t, m, nil, "vgcreate", "--yes", "flexlvm-test", "/dev/vda", "/dev/vdb")
-	run(t, m, []string{"FLEXLVM_CAMPAIGN=" + os.Getenv("FLEXLVM_CAMPAIGN")}, "/csidoor.test", "-test.v", "-test.timeout", "55m", "-test.run", tests)
+	runTests(t, m, []string{"FLEXLVM_CAMPAIGN=" + os.Getenv("FLEXLVM_CAMPAIGN")}, []string{"/csidoor.test"}, tests...)
 }

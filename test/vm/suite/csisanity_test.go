@@ -105,7 +105,7 @@ exit ${failed:-0}
 // TestCSISanity runs csi-sanity against the CSI driver on a real volume group, its node tests with raw
 // block volumes, too. Exactly the tests listed above are skipped.
 func TestCSISanity(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 40)
 	root, err := vm.SourceDir()
 	require.NoError(t, err)
 	sanity, err := built.Module(t.Context(), filepath.Join(root, "test/vm/sanity"), "csi-sanity", "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity", os.Stderr)

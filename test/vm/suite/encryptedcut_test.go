@@ -29,7 +29,7 @@ func encryptedMount(name, key, option string) string {
 // volume. After the boot, kubelet calls again with the same key. Data that a pod then syncs to either
 // volume survives another power cut during writes to both. A wrong key changes nothing.
 func TestPowerCutOfEncryptedVolume(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	binary := build(t, "csidoor.test", "test", "-c", "-tags", "vm")
 	m := &powered{Machine: start(t, vm.Config{Disks: []vm.Disk{{Size: 2 << 30}}, Files: map[string]string{"/csidoor.test": binary}}), t: t, layout: "linear"}
 	m.sh("vgcreate --yes -q flexlvm-test /dev/vda")
@@ -57,6 +57,7 @@ func TestPowerCutOfEncryptedVolume(t *testing.T) {
 		cancel()
 		<-ended
 		m.boot()
+		t.Logf("after the cut the volumes were found as: %s (a whole mount takes %s)", m.sh("lvs --noheadings -o lv_name,lv_tags flexlvm-test | grep -o '^ *[a-z]*\\|state=[a-z]*' | xargs"), whole)
 		m.sh(mount)
 		m.sh(fmt.Sprintf("cmp -n %d %s /dev/zero", size, device))
 		const sums = "cd " + files + " && md5sum db && head -c 16777216 " + device + " | md5sum"

@@ -32,7 +32,7 @@ const (
 // TestPowerCutDuringFetch cuts the power while a dataset is loaded. The files in the manifest are there
 // after the cut, each file with its final name is complete, and the next run fetches the rest.
 func TestPowerCutDuringFetch(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	m := &powered{Machine: start(t, vm.Config{
 		Disks: []vm.Disk{{Size: 2 << 30}, {Size: 2 << 30}, {Size: 1 << 30}},
 		Files: map[string]string{"/flexlvm": build(t, "flexlvm", "build"), "/csicall": build(t, "csicall", "build"), "/fetch": build(t, "fetch", "build")},

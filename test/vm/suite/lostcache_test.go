@@ -27,32 +27,32 @@ func crashNode(t *testing.T) *vm.Machine {
 // killed machine does not lose that, because the host still writes it. A failure prints the seed and
 // the step, which --seed and --during of test/vm/crash accept.
 func TestPowerCutsThatLoseTheCache(t *testing.T) {
-	t.Parallel()
+	slots.Group(t)
 	// Both drivers in turn, and in a campaign each alone, too.
 	doors, points, seed := []string{"both"}, 30, uint64(1)
 	if inFull() {
 		doors, points, seed = []string{"both", "flex", "csi"}, 170, rand.Uint64()
 	}
-	cut := func(name string, points int, args ...string) {
+	cut := func(name string, seconds, points int, args ...string) {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			slots.Parallel(t, seconds)
 			crash := append([]string{"/crash", "--points", strconv.Itoa(points), "--seed", strconv.FormatUint(seed, 10)}, args...)
 			run(t, crashNode(t), nil, crash...)
 		})
 	}
 	for _, door := range doors {
-		cut(door, points, "--door", door)
+		cut(door, 35, points, "--door", door)
 	}
-	cut("ext4", points/2, "--fstype", "ext4")
+	cut("ext4", 30, points/2, "--fstype", "ext4")
 	// A growth writes to two disks. A wrong order shows only if a pod mounts the volume before the
 	// growth is repeated, as kubelet does for CSI.
-	cut("growth", 4*points, "--steps", "7", "--during", "expand linear", "--door", "csi")
+	cut("growth", 20, 4*points, "--steps", "7", "--during", "expand linear", "--door", "csi")
 }
 
 // TestMissingFlushesAreFound makes the mistakes that TestPowerCutsThatLoseTheCache must find: a program
 // that does not fsync, and a disk that gets no flushes.
 func TestMissingFlushesAreFound(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	m := crashNode(t)
 	crash := func(args ...string) (string, int) {
 		res, err := m.Exec(t.Context(), vm.Command{Args: append([]string{"/crash", "--steps", "3", "--points", "12", "--quiet"}, args...)})

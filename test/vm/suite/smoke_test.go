@@ -30,7 +30,7 @@ func smoke(t *testing.T, udev bool) *vm.Machine {
 
 // TestSmoke runs all of the operators' tests on a spare disk.
 func TestSmoke(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	m := smoke(t, false)
 	run(t, m, []string{"GODEBUG=inittrace=1"}, "sh", "-exc", `[ "$(`+driver+` init 2>&1 | head -c 1)" = "{" ]`)
 	run(t, m, nil, "sh", "/smoke/run.sh", "--device", "/dev/vda")
@@ -39,7 +39,7 @@ func TestSmoke(t *testing.T) {
 // TestSmokeOnAFile runs some of them beside udev with a file as their disk, and checks that they leave
 // nothing behind, also after an interrupt.
 func TestSmokeOnAFile(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	m := smoke(t, true)
 	interrupted := "1 3" // seconds after the start
 	if inFull() {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,14 +21,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/test/schedule"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
 // programs is the directory of the programs linked for the tests.
 var programs string
 
+// slots limits the nodes that run at the same time, as each uses one processor.
+var slots *schedule.Slots
+
 func TestMain(m *testing.M) {
-	err := vm.Announce(context.Background(), os.Stderr)
+	var err error
+	if slots, err = schedule.FromFlags(0); err == nil {
+		err = vm.Announce(context.Background(), os.Stderr)
+	}
 	if err == nil {
 		programs, err = os.MkdirTemp("", "flexlvm-suite-")
 	}
@@ -105,16 +113,35 @@ func start(t *testing.T, c vm.Config) *vm.Machine {
 	return m
 }
 
-// run runs a command in the node, which must succeed, and prints its output line by line as it arrives,
-// because nodes run in parallel.
-func run(t *testing.T, m *vm.Machine, env []string, args ...string) {
+// run runs a command in the node, which must succeed. It prints the command's output line by line as it
+// arrives, because nodes run in parallel, and returns what the command wrote to its standard output.
+func run(t *testing.T, m *vm.Machine, env []string, args ...string) string {
 	t.Helper()
-	stdout, stderr := &lines{to: os.Stdout}, &lines{to: os.Stderr}
+	var out bytes.Buffer
+	stdout, stderr := &lines{to: io.MultiWriter(os.Stdout, &out)}, &lines{to: os.Stderr}
 	res, err := m.Exec(t.Context(), vm.Command{Args: args, Env: env, Stdout: stdout, Stderr: stderr})
 	stdout.flush()
 	stderr.flush()
 	require.NoError(t, err)
 	require.Zero(t, res.ExitCode, "%v", args)
+	return out.String()
+}
+
+// began finds the names of the tests, but not of subtests, that a verbose test program ran.
+var began = regexp.MustCompile(`(?m)^=== RUN +(Test\w+)$`)
+
+// runTests runs a test program in the node, with those of its tests that match one of the patterns. Each
+// pattern must match one, because a test that has another name meanwhile would not be missed otherwise.
+func runTests(t *testing.T, m *vm.Machine, env, program []string, patterns ...string) {
+	t.Helper()
+	out := run(t, m, env, append(program, "-test.v", "-test.timeout=55m", "-test.run="+strings.Join(patterns, "|"))...)
+	var names []string
+	for _, name := range began.FindAllStringSubmatch(out, -1) {
+		names = append(names, name[1])
+	}
+	for _, pattern := range patterns {
+		require.True(t, slices.ContainsFunc(names, regexp.MustCompile(pattern).MatchString), "%s has no test %s; it ran %s", program, pattern, names)
+	}
 }
 
 // lines writes each complete line with one call.
@@ -156,78 +183,73 @@ type enginePart struct {
 // engineParts selects the tests of internal/node by their names. A test belongs to the first part that
 // matches, and the last part matches all.
 var engineParts = []enginePart{
-	{"kills", "Killed", 196},
-	{"removals and declared groups", "Declared|Remov|Wipe|Undelete", 75},
-	{"copies, layouts and races", "Clone|Snapshot|Cop(y|ies)|AtOnce|Race|Layout", 189},
-	{"sizes", "Grow|Expand|Size|Thin|Trim", 111},
-	{"all else", ".", 160},
+	{"kills", "Killed", 159},
+	{"removals and declared groups", "Declared|Remov|Wipe|Undelete", 65},
+	{"copies, layouts and races", "Clone|Snapshot|Cop(y|ies)|AtOnce|Race|Layout", 162},
+	{"sizes", "Grow|Expand|Size|Thin|Trim", 73},
+	{"all else", ".", 191},
 }
 
-// TestEngine runs the tests of internal/node on a real disk, on two nodes in parallel, as each mostly
-// does one thing at a time and leaves its processor idle. It is not a parallel test, so it precedes
-// those that are. Here and in this package's files the longest tests begin first, so that none is alone
-// at the end. FLEXLVM_ENGINE_TESTS selects tests to run on one node.
+// TestEngine runs the tests of internal/node on a real disk, on nodes in parallel, as each mostly does one
+// thing at a time and leaves its processor idle. FLEXLVM_ENGINE_TESTS selects tests to run on one node.
 func TestEngine(t *testing.T) {
-	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
-	engine := func(name string, flags ...string) {
+	slots.Group(t)
+	engine := func(name string, seconds int, tests, skip string) {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			slots.Parallel(t, seconds)
+			binary := build(t, "node.test", "test", "-c", "-tags", "vm")
 			m := start(t, vm.Config{Disks: disks(), Files: map[string]string{"/node.test": binary}})
 			env := []string{diskNames, "FLEXLVM_CAMPAIGN=" + os.Getenv("FLEXLVM_CAMPAIGN")}
-			run(t, m, env, append([]string{"/node.test", "-test.v", "-test.timeout", "55m"}, flags...)...)
+			runTests(t, m, env, []string{"/node.test", "-test.skip=" + skip}, tests)
 		})
 	}
 	if some := os.Getenv("FLEXLVM_ENGINE_TESTS"); some != "" {
-		engine("some", "-test.run="+some)
+		engine("some", 0, some, "")
 		return
 	}
 	before := "Udev" // TestEngineBesideUdev runs these
-	skip := map[string]string{}
 	for _, part := range engineParts {
-		skip[part.name] = before
+		engine(part.name, part.seconds, part.tests, before)
 		before += "|" + part.tests
-	}
-	longestFirst := slices.Clone(engineParts)
-	slices.SortFunc(longestFirst, func(a, b enginePart) int { return b.seconds - a.seconds })
-	for _, part := range longestFirst {
-		engine(part.name, "-test.run="+part.tests, "-test.skip="+skip[part.name])
 	}
 }
 
 // TestEngineBesideUdev repeats the tests that create and find devices with LVM's defaults, where udev
 // creates the device nodes.
 func TestEngineBesideUdev(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 30)
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{
 		Udev:  true,
 		Disks: disks(),
 		Files: map[string]string{"/node.test": binary, "/05-flexlvm.rules": "../../../examples/udev/05-flexlvm.rules"},
 	})
-	const some = "^(TestMountAgainKeepsData|TestInactiveAfterReboot|TestRemove|TestCreatingIsFinished|TestOneVolumeTenTimesAtOnce|TestFullGroup|TestDeclaredGroup|TestGrowthWaitsForCopyOnWriteSnapshots|TestBlockIsRefused|TestBlockUnmountKilledAfterEveryStep|TestUdev.*)$"
-	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.run", some)
+	runTests(t, m, []string{diskNames}, []string{"/node.test"},
+		"^TestMountAgainKeepsData$", "^TestInactiveAfterReboot$", "^TestRemove$", "^TestCreatingIsFinished$", "^TestOneVolumeTenTimesAtOnce$",
+		"^TestFullGroup$", "^TestDeclaredGroup$", "^TestGrowthWaitsForCopyOnWriteSnapshots$", "^TestBlockIsRefused$",
+		"^TestBlockUnmountKilledAfterEveryStep$", "^TestUdev")
 }
 
 // TestReadersWhereNothingIsTraced checks that consumers of a dataset cannot write on a hardened node,
 // which forbids ptrace. Only a reboot reverts that setting, so the test has its own node.
 func TestReadersWhereNothingIsTraced(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{Disks: disks(), Files: map[string]string{"/node.test": binary}})
 	run(t, m, nil, "sysctl", "-w", "kernel.yama.ptrace_scope=3")
-	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.run", "^TestReadersW(hoseMountIsMadeWritable|ithoutAMappingOfOwners)$")
+	runTests(t, m, []string{diskNames}, []string{"/node.test"}, "^TestReadersWhoseMountIsMadeWritable$", "^TestReadersWithoutAMappingOfOwners$")
 }
 
 // TestDiscovery runs the tests of internal/discovery on disks with serial numbers.
 func TestDiscovery(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	binary := build(t, "discovery.test", "test", "-c", "-tags", "vm")
 	var disks []vm.Disk
 	for i := range 2 {
 		disks = append(disks, vm.Disk{Size: 256 << 20, Unsafe: true, Serial: fmt.Sprintf("static-%d", i+1)})
 	}
 	m := start(t, vm.Config{Disks: disks, Files: map[string]string{"/discovery.test": binary}})
-	run(t, m, []string{"FLEXLVM_TEST_DISKS=/dev/vda /dev/vdb"}, "/discovery.test", "-test.v", "-test.run", "^TestMachine")
+	runTests(t, m, []string{"FLEXLVM_TEST_DISKS=/dev/vda /dev/vdb"}, []string{"/discovery.test"}, "^TestMachine")
 }
 
 // TestHostNamespaces runs the tests of internal/hostns, which need root.
@@ -240,35 +262,35 @@ func TestMountWatch(t *testing.T) { runAsRoot(t, "mount.test") }
 // TestClock checks that a program's clock equals the kernel's, also when it is read without a system
 // call.
 func TestClock(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	binary := build(t, "guest.test", "test", "-c", "-tags", "guest")
 	m := start(t, vm.Config{Files: map[string]string{"/guest.test": binary}})
-	run(t, m, []string{"FLEXLVM_CLOCK_MAY_BE_SET=yes"}, "/guest.test", "-test.v")
+	runTests(t, m, []string{"FLEXLVM_CLOCK_MAY_BE_SET=yes"}, []string{"/guest.test"}, "^TestClock$")
 }
 
 // TestGroupOfHostPrograms checks that the host's programs are started in a control group.
 func TestGroupOfHostPrograms(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	binary := build(t, "command.test", "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{Files: map[string]string{"/command.test": binary}})
-	run(t, m, nil, "/command.test", "-test.v", "-test.run", "^TestGroup")
+	runTests(t, m, nil, []string{"/command.test"}, "^TestGroup")
 }
 
 // TestSizesOnXFS checks that the kernel enforces the sizes of an export's directories.
 func TestSizesOnXFS(t *testing.T) {
-	t.Parallel()
+	slots.Parallel(t, 0)
 	binary := build(t, "nfsquota.test", "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{Disks: []vm.Disk{{Size: 1 << 30}}, Files: map[string]string{"/nfsquota.test": binary}})
-	run(t, m, nil, "sh", "-c", `set -e
-		mkfs.xfs -q /dev/vda && mkdir -p /srv/export
-		mount -o prjquota /dev/vda /srv/export && /nfsquota.test -test.v -test.run '^TestOnXFS$'
-		umount /srv/export && mount /dev/vda /srv/export && /nfsquota.test -test.v -test.run '^TestWithoutQuotas$'`)
+	run(t, m, nil, "sh", "-c", "mkfs.xfs -q /dev/vda && mkdir -p /srv/export && mount -o prjquota /dev/vda /srv/export")
+	runTests(t, m, nil, []string{"/nfsquota.test"}, "^TestOnXFS$")
+	run(t, m, nil, "sh", "-c", "umount /srv/export && mount /dev/vda /srv/export")
+	runTests(t, m, nil, []string{"/nfsquota.test"}, "^TestWithoutQuotas$")
 }
 
 func runAsRoot(t *testing.T, name string) {
 	t.Helper()
-	t.Parallel()
+	slots.Parallel(t, 0)
 	binary := build(t, name, "test", "-c", "-tags", "vm")
 	m := start(t, vm.Config{Files: map[string]string{"/" + name: binary}})
-	run(t, m, nil, "/"+name, "-test.v")
+	runTests(t, m, nil, []string{"/" + name}, ".")
 }
