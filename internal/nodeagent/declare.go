@@ -20,8 +20,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// declareEvery is how often disks are scanned for groups while the VolumeGroups do not change.
-const declareEvery = time.Minute
+const (
+	// declareEvery is how often disks are scanned for groups while the VolumeGroups do not change.
+	declareEvery = time.Minute
+	// A pass over the VolumeGroups may take this fraction of a round's time: even if a disk hangs, there must
+	// be time to observe the volumes.
+	declareShare = 2
+)
 
 // GroupMaker creates volume groups: *node.Engine, in production.
 type GroupMaker interface {
@@ -124,6 +129,8 @@ func (d *Daemon) declare(ctx context.Context) {
 		return
 	}
 	s.seen, s.at = seen, now
+	ctx, cancel := context.WithTimeout(ctx, d.roundTime/declareShare)
+	defer cancel()
 	objects, all, err := d.declaredHere(ctx, shown)
 	if err != nil {
 		d.announceDeclareFailed(ctx, err)

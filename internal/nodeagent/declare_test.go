@@ -28,6 +28,8 @@ type fakeMaker struct {
 	err    error
 	// before is called before confirm.
 	before func()
+	// hangs blocks MakeDeclared until its time is up.
+	hangs bool
 	// loops is the error of AttachLoops.
 	loops error
 }
@@ -41,6 +43,10 @@ func (m *fakeMaker) MakeDeclared(ctx context.Context, all []volumegroup.Declarat
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asked = append(m.asked, all)
+	if m.hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if m.before != nil {
 		m.before()
 	}
