@@ -178,7 +178,7 @@ func (d *Daemon) declaredHere(ctx context.Context, shown []flexlvmv1.VolumeGroup
 	if len(shown) == 0 {
 		return nil, nil, nil
 	}
-	self, err := d.api.Node(ctx, d.cfg.Node)
+	self, err := d.api.NodeLabels(ctx, d.cfg.Node)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -220,11 +220,11 @@ func (d *Daemon) markReported(ctx context.Context, all []volumegroup.Declaration
 	return nil
 }
 
-// selects reports whether a VolumeGroup selects a node.
-func selects(o *flexlvmv1.VolumeGroup, node *corev1.Node) bool {
+// selects reports whether a VolumeGroup selects a node with these labels.
+func selects(o *flexlvmv1.VolumeGroup, node map[string]string) bool {
 	selector, err := metav1.LabelSelectorAsSelector(&o.Spec.NodeSelector)
 	// The API server rejects an empty selector.
-	return err == nil && !selector.Empty() && o.DeletionTimestamp == nil && selector.Matches(labels.Set(node.Labels))
+	return err == nil && !selector.Empty() && o.DeletionTimestamp == nil && selector.Matches(labels.Set(node))
 }
 
 func declarationOf(o *flexlvmv1.VolumeGroup) volumegroup.Declaration {
@@ -272,7 +272,7 @@ func (d *Daemon) confirmDeclared(ctx context.Context, seen, name string) error {
 		d.declared.seen = "" // start another pass, whatever the watch shows then
 		return errors.New("the VolumeGroups have changed meanwhile and are examined again")
 	}
-	self, err := d.api.Node(ctx, d.cfg.Node)
+	self, err := d.api.NodeLabels(ctx, d.cfg.Node)
 	if err != nil {
 		return err
 	}

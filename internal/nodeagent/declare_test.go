@@ -172,6 +172,7 @@ func TestDeclaredGroupsAreLookedAtNowAndThen(t *testing.T) {
 	require.Equal(t, 1, m.calls())
 	r.clock.pass(time.Minute)
 	r.eventually(func() bool { return m.calls() == 2 }, "not looked at again")
+	require.Equal(t, 1, r.api.requests("get nodes"), "more than the owner of the NodeStorage is read whole")
 	r.api.putGroup(volumeGroup("fast", func(g *flexlvmv1.VolumeGroup) { g.Spec.Extend = true }))
 	r.eventually(func() bool { return m.calls() == 3 }, "its change is not seen")
 	r.eventually(func() bool { return r.declaredStates() == "fast Made: made" }, "%s", r.declaredStates())

@@ -113,12 +113,12 @@ func (d *Daemon) move(ctx context.Context, object *corev1.PersistentVolume, m ev
 
 // unlabelledNow fails if the API server still has the node's label for a dataset, which attracts pods.
 func (d *Daemon) unlabelledNow(ctx context.Context, c persistentvolume.Volume) error {
-	node, err := d.api.Node(ctx, d.cfg.Node)
+	labels, err := d.api.NodeLabels(ctx, d.cfg.Node)
 	if err != nil {
 		return err
 	}
 	label := replica.NodeLabel(c.Replica.Dataset)
-	if _, there := node.Labels[label]; there {
+	if _, there := labels[label]; there {
 		return fmt.Errorf("PersistentVolume %s records that label %s was removed from node %s, but it is still there", c.PV, label, d.cfg.Node)
 	}
 	return nil
