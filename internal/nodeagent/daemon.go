@@ -179,6 +179,8 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 
 		regrouped: make(chan struct{}, 1),
 
+		blockedUnmounts: blockedUnmounts{due: make(chan struct{}, 1), pause: unmountPause},
+
 		dedupe:   newDedupe(),
 		history:  newHistory(cfg.Policy.OrphanWindow()),
 		proven:   &uuidSet{},

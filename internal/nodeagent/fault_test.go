@@ -15,6 +15,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/nodeagent"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -223,7 +224,7 @@ func TestLVMHangs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.full()
-	r.roundTime = 100 * time.Millisecond
+	r.tune = func(d *nodeagent.Daemon) { d.SetRoundTime(100 * time.Millisecond) }
 	hangs := make(chan struct{})
 	r.engine.with(func() { r.engine.hangs = hangs })
 	r.start()
@@ -237,7 +238,7 @@ func TestLVMHangs(t *testing.T) {
 func TestDeclaringHangs(t *testing.T) {
 	t.Parallel()
 	r, m := newGroupRig(t)
-	r.roundTime = 10 * time.Second
+	r.tune = func(d *nodeagent.Daemon) { d.SetRoundTime(10 * time.Second) }
 	m.hangs = true
 	r.api.putGroup(volumeGroup("fast"))
 	r.start()
