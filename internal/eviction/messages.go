@@ -94,14 +94,14 @@ func (p *pool) promises() string {
 	if p.shared > 0 {
 		also = ", with " + p.overwriting()
 	}
-	return fmt.Sprintf("%s promised on this node (%s) %s %s%s", volumes(len(p.demands)), whom, verb, p.result.Promised, also)
+	return fmt.Sprintf("%s promised on this node (%s) %s %s%s", volumes(len(p.demands)), whom, verb, p.shownUp(p.result.Promised), also)
 }
 
 // room describes the room that is free or about to be.
 func (p *pool) room() string {
-	out := p.Free.String() + " free"
+	out := p.shownDown(p.Free).String() + " free"
 	if p.pending > 0 {
-		out += fmt.Sprintf(" and %s coming free", p.pending)
+		out += fmt.Sprintf(" and %s coming free", p.shownDown(p.pending))
 	}
 	return out
 }
@@ -145,15 +145,15 @@ func (p *planner) reportShortfall(in *pool) {
 	reach := in.coming() + in.reclaimable()
 	if missing := in.result.Promised - reach; missing > 0 {
 		in.result.Shortfall = missing
-		why = append(why, fmt.Sprintf("%s, and pool %s can give %s: %s is missing", in.promises(), in.Name, reach, missing))
+		why = append(why, fmt.Sprintf("%s, and pool %s can give %s: %s is missing", in.promises(), in.Name, in.shownDown(reach), in.shownUp(missing)))
 	} else if lacking, narrow := in.lacking(); lacking > 0 {
 		in.result.Shortfall = lacking
-		why = append(why, fmt.Sprintf("%s, and pool %s can give %s%s: %s is missing there", in.promises(), in.Name, reach, narrow, lacking))
+		why = append(why, fmt.Sprintf("%s, and pool %s can give %s%s: %s is missing there", in.promises(), in.Name, in.shownDown(reach), narrow, in.shownUp(lacking)))
 	}
 	if t := p.thresholds(in); p.over(in, t) && !p.mayStayFull(in) {
 		if excess := in.used() - t.low; !in.putOff {
 			in.result.Shortfall = max(in.result.Shortfall, excess)
-			why = append(why, fmt.Sprintf("%s, and nothing more may be evicted: %s too much for %s", p.fullness(in, in.used()), excess, p.lowest(in, t)))
+			why = append(why, fmt.Sprintf("%s, and nothing more may be evicted: %s too much for %s", p.fullness(in, in.used()), in.shownUp(excess), p.lowest(in, t)))
 		}
 	} else if p.full(in, in.used()) {
 		full := []string{p.fullness(in, in.used()) + ", and volumes in use fill it beyond the low one"}
@@ -205,17 +205,17 @@ func (p *planner) outlook(in *pool) (out []string) {
 		{standingIll, "cannot be evicted because of a problem that needs manual action"},
 	} {
 		if a := in.held[h.standing]; a.volumes > 0 {
-			out = append(out, fmt.Sprintf("%s in %s %s", a.bytes, volume.Pluralize(a.volumes, "unreferenced volume", "unreferenced volumes"), h.what))
+			out = append(out, fmt.Sprintf("%s in %s %s", in.shownUp(a.bytes), volume.Pluralize(a.volumes, "unreferenced volume", "unreferenced volumes"), h.what))
 		}
 	}
 	if in.kept.volumes > 0 {
-		out = append(out, fmt.Sprintf("%s in %s cannot go: in use, incomplete, too young, or kept by their policy", in.kept.bytes, volume.Pluralize(in.kept.volumes, "replica of a dataset", "replicas of datasets")))
+		out = append(out, fmt.Sprintf("%s in %s cannot go: in use, incomplete, too young, or kept by their policy", in.shownUp(in.kept.bytes), volume.Pluralize(in.kept.volumes, "replica of a dataset", "replicas of datasets")))
 	}
 	if in.stuck.volumes > 0 {
-		out = append(out, fmt.Sprintf("%s in %s were given up long ago, and their claims are still there: see their VolumeManager", in.stuck.bytes, volume.Pluralize(in.stuck.volumes, "replica of a dataset", "replicas of datasets")))
+		out = append(out, fmt.Sprintf("%s in %s were given up long ago, and their claims are still there: see their VolumeManager", in.shownUp(in.stuck.bytes), volume.Pluralize(in.stuck.volumes, "replica of a dataset", "replicas of datasets")))
 	}
 	if in.orphaned.volumes > 0 {
-		out = append(out, fmt.Sprintf("%s in %s without a PersistentVolume: look at them with `flexlvm volumes list`", in.orphaned.bytes, volumes(in.orphaned.volumes)))
+		out = append(out, fmt.Sprintf("%s in %s without a PersistentVolume: look at them with `flexlvm volumes list`", in.shownUp(in.orphaned.bytes), volumes(in.orphaned.volumes)))
 	}
 	if in.Thin != nil {
 		return append(out, fmt.Sprintf("extend thin pool %s (lvextend), or delete claims that nobody needs", in.Name))

@@ -80,8 +80,9 @@ func (p *planner) lowest(in *pool, t thresholds) string {
 }
 
 func (p *planner) fullness(in *pool, used volume.Bytes) string {
+	shown := max(used, min(in.shownUp(used), in.Size)) // not more than the pool has because of rounding
 	return fmt.Sprintf("pool %s is %d%% full (%s of %s), the high threshold is %d%%",
-		in.Name, percent(used, in.Size), used, in.Size, p.policy.HighPercent)
+		in.Name, percent(used, in.Size), shown, in.Size, p.policy.HighPercent)
 }
 
 // withhold excludes all volumes of the pool from eviction.

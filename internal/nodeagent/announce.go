@@ -128,7 +128,8 @@ func (d *Daemon) announceShortfall(ctx context.Context, f observation) {
 			}
 			continue
 		}
-		if d.dedupe.note(topic, p.Shortfall.String(), f.at) {
+		shown := roundUp(p.Shortfall, 0, eviction.MessageStep(p.Pool)) // as in the message
+		if d.dedupe.note(topic, shown.String(), f.at) {
 			log.Info("A pool is short of room", "pool", p.Pool.Name, "shortfall", int64(p.Shortfall), "why", p.ShortfallMessage)
 			d.events.onNode(warning, "Shortfall", p.ShortfallMessage)
 		}
