@@ -28,28 +28,39 @@ type unlabelling struct {
 	at     time.Time // as recorded by the controller
 }
 
-// due returns the moves of a round that may be made now. It remembers since when each replica's label has been
-// gone; a new process waits again.
-func (d *Daemon) due(f observation) (out []eviction.Move) {
+// noteUnlabelled remembers since when each replica's label has been gone; a new process waits again.
+func (d *Daemon) noteUnlabelled(f observation) {
 	seen := map[unlabelling]time.Time{}
 	for _, m := range f.moves {
-		uid := m.PersistentVolume.UID
 		if m.Step == eviction.StepConfirm {
-			its := unlabelling{uid, m.PersistentVolume.Replica.Unlabelled}
+			its := unlabellingOf(m)
 			since, known := d.unlabelled[its]
 			if !known {
 				since = f.at
 			}
 			seen[its] = since
-			if f.at.Sub(since) < grace {
-				continue
-			}
-		}
-		if !d.moves.waits(string(uid), f.at) {
-			out = append(out, m)
 		}
 	}
 	d.unlabelled = seen
+}
+
+func unlabellingOf(m eviction.Move) unlabelling {
+	return unlabelling{m.PersistentVolume.UID, m.PersistentVolume.Replica.Unlabelled}
+}
+
+// due returns the moves of a round that may be made now.
+func (d *Daemon) due(f observation) (out []eviction.Move) {
+	for _, m := range f.moves {
+		if m.Step == eviction.StepConfirm {
+			since, known := d.unlabelled[unlabellingOf(m)]
+			if !known || f.at.Sub(since) < grace {
+				continue
+			}
+		}
+		if !d.moves.waits(string(m.PersistentVolume.UID), f.at) {
+			out = append(out, m)
+		}
+	}
 	return out
 }
 
