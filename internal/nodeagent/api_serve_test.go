@@ -70,11 +70,18 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if byName := strings.HasPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="); verb == "list" && byName && resource == "persistentvolumes" {
 		counted = "revision"
 	}
+	also := resource
+	if strings.HasPrefix(r.URL.Query().Get("labelSelector"), flexlvmv1.LabelDiscoveredOn) {
+		also = "discovered " + resource
+	}
 	a.mu.Lock()
 	a.asked[counted]++
+	if also != resource {
+		a.asked[verb+" "+also]++
+	}
 	fault := a.fault
 	a.mu.Unlock()
-	if fault != nil && fault(w, verb, resource) {
+	if fault != nil && (fault(w, verb, resource) || also != resource && fault(w, verb, also)) {
 		return
 	}
 	if verb == "watch" {

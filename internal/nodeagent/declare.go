@@ -128,6 +128,9 @@ func (d *Daemon) declare(ctx context.Context) {
 	if s.known && seen == s.seen && now.Sub(s.at) < declareEvery && !now.Before(s.at) {
 		return
 	}
+	if len(shown) > 0 && !d.discoverer.disksKnown() {
+		return
+	}
 	s.seen, s.at = seen, now
 	ctx, cancel := context.WithTimeout(ctx, d.roundTime/declareShare)
 	defer cancel()
