@@ -94,14 +94,14 @@ func (p *poolPlan) promises() string {
 	if p.shared > 0 {
 		also = ", with " + p.overwriting()
 	}
-	return fmt.Sprintf("%s promised on this node (%s) %s %s%s", countVolumes(len(p.demands)), whom, verb, p.result.Promised, also)
+	return fmt.Sprintf("%s promised on this node (%s) %s %s%s", countVolumes(len(p.demands)), whom, verb, p.roundUp(p.result.Promised), also)
 }
 
 // room describes the room that is free or about to be.
 func (p *poolPlan) room() string {
-	out := p.Free.String() + " free"
+	out := p.roundDown(p.Free).String() + " free"
 	if p.pending > 0 {
-		out += fmt.Sprintf(" and %s about to be free", p.pending)
+		out += fmt.Sprintf(" and %s about to be free", p.roundDown(p.pending))
 	}
 	return out
 }
@@ -145,15 +145,15 @@ func (p *planner) setShortfall(pool *poolPlan) {
 	reach := pool.freeSoon() + pool.reclaimable()
 	if missing := pool.result.Promised - reach; missing > 0 {
 		pool.result.Shortfall = missing
-		why = append(why, fmt.Sprintf("%s, and pool %s can give %s: %s is missing", pool.promises(), pool.Name, reach, missing))
+		why = append(why, fmt.Sprintf("%s, and pool %s can give %s: %s is missing", pool.promises(), pool.Name, pool.roundDown(reach), pool.roundUp(missing)))
 	} else if shortfall, shortage := pool.deviceShortfall(); shortfall > 0 {
 		pool.result.Shortfall = shortfall
-		why = append(why, fmt.Sprintf("%s, and pool %s can give %s%s: %s is missing there", pool.promises(), pool.Name, reach, shortage, shortfall))
+		why = append(why, fmt.Sprintf("%s, and pool %s can give %s%s: %s is missing there", pool.promises(), pool.Name, pool.roundDown(reach), shortage, pool.roundUp(shortfall)))
 	}
 	if t := p.thresholds(pool); p.overHigh(pool, t) && !p.mayStayFull(pool) {
 		if excess := pool.used() - t.low; !pool.postponed {
 			pool.result.Shortfall = max(pool.result.Shortfall, excess)
-			why = append(why, fmt.Sprintf("%s, and nothing more may be evicted: %s too much for %s", p.describeUse(pool, pool.used()), excess, p.describeLow(pool, t)))
+			why = append(why, fmt.Sprintf("%s, and nothing more may be evicted: %s too much for %s", p.describeUse(pool, pool.used()), pool.roundUp(excess), p.describeLow(pool, t)))
 		}
 	} else if p.full(pool, pool.used()) {
 		full := []string{p.describeUse(pool, pool.used()) + ", and volumes in use fill it beyond the low one"}
@@ -205,17 +205,17 @@ func (p *planner) advice(pool *poolPlan) (out []string) {
 		{KeptProblem, "cannot be evicted because of a problem that needs manual action"},
 	} {
 		if a := pool.keptUnreferenced[h.kept]; a != nil {
-			out = append(out, fmt.Sprintf("%s in %s %s", a.bytes, volume.Pluralize(a.volumes, "unreferenced volume", "unreferenced volumes"), h.what))
+			out = append(out, fmt.Sprintf("%s in %s %s", pool.roundUp(a.bytes), volume.Pluralize(a.volumes, "unreferenced volume", "unreferenced volumes"), h.what))
 		}
 	}
 	if pool.keptReplicas.volumes > 0 {
-		out = append(out, fmt.Sprintf("%s in %s cannot be evicted: in use, incomplete, too young, or kept by their policy", pool.keptReplicas.bytes, volume.Pluralize(pool.keptReplicas.volumes, "replica of a dataset", "replicas of datasets")))
+		out = append(out, fmt.Sprintf("%s in %s cannot be evicted: in use, incomplete, too young, or kept by their policy", pool.roundUp(pool.keptReplicas.bytes), volume.Pluralize(pool.keptReplicas.volumes, "replica of a dataset", "replicas of datasets")))
 	}
 	if pool.stuckReplicas.volumes > 0 {
-		out = append(out, fmt.Sprintf("%s in %s were given up long ago, and their claims are still there: see their VolumeManager", pool.stuckReplicas.bytes, volume.Pluralize(pool.stuckReplicas.volumes, "replica of a dataset", "replicas of datasets")))
+		out = append(out, fmt.Sprintf("%s in %s were given up long ago, and their claims are still there: see their VolumeManager", pool.roundUp(pool.stuckReplicas.bytes), volume.Pluralize(pool.stuckReplicas.volumes, "replica of a dataset", "replicas of datasets")))
 	}
 	if pool.orphaned.volumes > 0 {
-		out = append(out, fmt.Sprintf("%s in %s without a PersistentVolume: look at them with `flexlvm volumes list`", pool.orphaned.bytes, countVolumes(pool.orphaned.volumes)))
+		out = append(out, fmt.Sprintf("%s in %s without a PersistentVolume: look at them with `flexlvm volumes list`", pool.roundUp(pool.orphaned.bytes), countVolumes(pool.orphaned.volumes)))
 	}
 	if pool.Thin != nil {
 		return append(out, fmt.Sprintf("extend thin pool %s (lvextend), or delete claims that nobody needs", pool.Name))

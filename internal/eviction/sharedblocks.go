@@ -71,5 +71,5 @@ func isVolumeOf(v *inventory.Volume, c *persistentvolume.Volume) bool {
 
 // overwriting describes what PersistentVolumes need for shared blocks.
 func (p *poolPlan) overwriting() string {
-	return fmt.Sprintf("%s to overwrite what copies and snapshots share", p.shared)
+	return fmt.Sprintf("%s to overwrite what copies and snapshots share", p.roundUp(p.shared))
 }

@@ -80,8 +80,9 @@ func (p *planner) describeLow(pool *poolPlan, t thresholds) string {
 }
 
 func (p *planner) describeUse(pool *poolPlan, used volume.Bytes) string {
+	shown := max(used, min(pool.roundUp(used), pool.Size)) // not more than the pool has because of rounding
 	return fmt.Sprintf("pool %s is %d%% full (%s of %s), the high threshold is %d%%",
-		pool.Name, percent(used, pool.Size), used, pool.Size, p.policy.HighPercent)
+		pool.Name, percent(used, pool.Size), shown, pool.Size, p.policy.HighPercent)
 }
 
 // excludeAll excludes all volumes of the pool from eviction.

@@ -111,6 +111,13 @@ func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	return out, c.do(ctx, "get node "+name, c.core.Get().Resource("nodes").Name(name), out)
 }
 
+// NodeLabels returns a node's labels. It reads only the metadata of the Node, whose status is large.
+func (c *Client) NodeLabels(ctx context.Context, name string) (map[string]string, error) {
+	out := metav1.PartialObjectMetadata{}
+	err := c.metadata(ctx, "get the labels of node "+name, c.core.Get().Resource("nodes").Name(name), "PartialObjectMetadata", &out)
+	return out.Labels, err
+}
+
 // NodeMetadata lists the metadata of the nodes that options select.
 func (c *Client) NodeMetadata(ctx context.Context, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	out := &metav1.PartialObjectMetadataList{}

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/utils/exec"
 
+	"github.com/flexlvm/flexlvm/internal/disk"
 	"github.com/flexlvm/flexlvm/internal/durable"
 	"github.com/flexlvm/flexlvm/internal/lock"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -45,6 +46,7 @@ type Client struct {
 	sync  func(device string) error // flushes the device's disk
 	// unused is checkUnused for a device that is to become a physical volume, except in tests.
 	unused func(ctx context.Context, device string) error
+	reads  *disk.Reads // of unused
 	// tenants finds the devices to hide from LVM.
 	tenants tenants
 }
@@ -55,7 +57,12 @@ func New(run exec.Interface, locks lock.Dir) *Client {
 	unused := func(ctx context.Context, device string) error {
 		return checkUnused(ctx, run, device, MinMetadataSize+minPool)
 	}
-	return &Client{run: run, locks: locks, sync: func(device string) error { return durable.Sync(device) }, unused: unused, tenants: hostTenants()}
+	return &Client{run: run, locks: locks, sync: func(device string) error { return durable.Sync(device) }, unused: unused, reads: disk.NewReads(disk.ReadTime), tenants: hostTenants()}
+}
+
+// checkUnused calls c.unused, which reads the device, within disk.ReadTime.
+func (c *Client) checkUnused(ctx context.Context, device string) error {
+	return c.reads.Check(ctx, device, func(ctx context.Context) error { return c.unused(ctx, device) })
 }
 
 func (c *Client) lvm(ctx context.Context, name string, args ...string) ([]byte, error) {

@@ -68,7 +68,7 @@ func parsePhysicalVolumes(out []byte) ([]PhysicalVolume, error) {
 // while none of them runs. A process that had the device open at first may have written to it, so
 // read the device after this check.
 func (c *Client) CheckBlankForGroup(ctx context.Context, device string) error {
-	err := c.unused(ctx, device)
+	err := c.checkUnused(ctx, device)
 	if errors.Is(err, ErrOpen) { // every other check has passed
 		return c.Alone(ctx, func() error { return CheckNoUsers(device) })
 	}
@@ -81,7 +81,7 @@ func (c *Client) CheckBlankForGroup(ctx context.Context, device string) error {
 // again after they have ended. Like vgcreate it runs without --yes: if LVM finds anything on the
 // device after all, it gives up.
 func (c *Client) CreatePhysicalVolume(ctx context.Context, device, uuid string) error {
-	if err := c.unused(ctx, device); err != nil {
+	if err := c.checkUnused(ctx, device); err != nil {
 		return err
 	}
 	args := []string{"--uuid", uuid, "--norestorefile", "--metadatasize", bytesArg(MinMetadataSize), "--", device}

@@ -12,6 +12,7 @@ import (
 	testingexec "k8s.io/utils/exec/testing"
 
 	"github.com/flexlvm/flexlvm/internal/command/commandtest"
+	"github.com/flexlvm/flexlvm/internal/disk"
 	"github.com/flexlvm/flexlvm/internal/lock"
 )
 
@@ -84,6 +85,23 @@ func TestCreatePhysicalVolumeOfADeviceThatIsOpen(t *testing.T) {
 	require.Empty(t, s.ran)
 	require.NoError(t, c.CreatePhysicalVolume(t.Context(), "/dev/vdb", "a"))
 	require.Equal(t, []string{"pvcreate --uuid a --norestorefile --metadatasize 16777216b -- /dev/vdb", "flush /dev/vdb"}, s.ran)
+}
+
+// A device that does not answer blocks no caller and does not become a physical volume, even if it answers later.
+func TestCreatePhysicalVolumeOfADeviceThatHangs(t *testing.T) {
+	c, s := client(t, map[string][]answer{"pvcreate": {{}}})
+	c.reads = disk.NewReads(10 * time.Millisecond)
+	answers, ended := make(chan struct{}), make(chan struct{})
+	c.unused = func(context.Context, string) error {
+		<-answers
+		defer close(ended)
+		return nil
+	}
+	require.ErrorIs(t, c.CreatePhysicalVolume(t.Context(), "/dev/vdb", "a"), disk.ErrNoAnswer)
+	require.ErrorIs(t, c.CheckBlankForGroup(t.Context(), "/dev/vdb"), disk.ErrNoAnswer)
+	close(answers)
+	<-ended
+	require.Empty(t, s.ran)
 }
 
 func TestNewPhysicalVolumeUUID(t *testing.T) {

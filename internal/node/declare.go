@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/flexlvm/flexlvm/internal/disk"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
@@ -27,7 +28,7 @@ func (e *Engine) MakeDeclared(ctx context.Context, all []volumegroup.Declaration
 		return nil, err
 	}
 	defer release()
-	m := groupMaker{tools: hostTools{e}, confirm: confirm, after: e.after, now: e.now}
+	m := groupMaker{tools: hostTools{e}, confirm: confirm, after: e.after, now: e.now, reads: e.diskReads}
 	return m.run(ctx, all)
 }
 
@@ -60,6 +61,7 @@ type groupMaker struct {
 	confirm func(context.Context, volumegroup.Declaration) error
 	after   func(step string)
 	now     func() time.Time
+	reads   *disk.Reads
 	ledger  volumegroup.Ledger
 }
 
@@ -191,14 +193,21 @@ func (m *groupMaker) refuseFull(ctx context.Context, d *volumegroup.Decision) {
 	var blank []volumegroup.Candidate
 	for _, c := range d.Candidates {
 		if !c.Begun {
-			if err := m.tools.checkBlank(ctx, c.Path); err != nil {
-				d.Refused = append(d.Refused, volumegroup.Refusal{Disk: c.Disk, Reason: err.Error(), Transient: errors.Is(err, lvm.ErrOpen)})
+			if transient, err := m.checkBlank(ctx, c.Disk); err != nil {
+				d.Refused = append(d.Refused, volumegroup.Refusal{Disk: c.Disk, Reason: err.Error(), Transient: transient})
 				continue
 			}
 		}
 		blank = append(blank, c)
 	}
 	d.Candidates = blank
+}
+
+// checkBlank fails unless a disk is blank and nobody uses it. It also reports whether the cause of an error may
+// pass.
+func (m *groupMaker) checkBlank(ctx context.Context, d volumegroup.Disk) (passing bool, err error) {
+	err = m.reads.Check(ctx, d.ID, func(ctx context.Context) error { return m.tools.checkBlank(ctx, d.Path) })
+	return errors.Is(err, lvm.ErrOpen) || errors.Is(err, disk.ErrNoAnswer), err
 }
 
 // take adds the disks in d.Take to the group, and creates the group if it does not exist.
@@ -321,8 +330,8 @@ func (m *groupMaker) labelOne(ctx context.Context, c volumegroup.Candidate) (pas
 	if err := m.checkSameDisk(c.Disk); err != nil {
 		return false, err
 	}
-	if err := m.tools.checkBlank(ctx, c.Path); err != nil { // something may have been written to it since
-		return errors.Is(err, lvm.ErrOpen), err
+	if passing, err := m.checkBlank(ctx, c.Disk); err != nil { // something may have been written to it since
+		return passing, err
 	}
 	if err := m.checkSameDisk(c.Disk); err != nil { // the check must have read this disk
 		return false, err

@@ -120,7 +120,7 @@ func TestDeclaredGroupNeedsItsLedger(t *testing.T) {
 // Nothing is done that the API server does not confirm.
 func TestDeclaredGroupIsConfirmed(t *testing.T) {
 	h := newHost(t, 1)
-	m := groupMaker{tools: h, after: h.step, now: func() time.Time { return h.now }, confirm: func(context.Context, volumegroup.Declaration) error { return errors.New("withdrawn") }}
+	m := groupMaker{tools: h, reads: h.reads, after: h.step, now: func() time.Time { return h.now }, confirm: func(context.Context, volumegroup.Declaration) error { return errors.New("withdrawn") }}
 	out, err := m.run(context.Background(), []volumegroup.Declaration{declared("/dev/sdb")})
 	require.NoError(t, err)
 	require.Contains(t, out[0].Message, "withdrawn")

@@ -32,6 +32,7 @@ type fakeDisk struct {
 // a disk is touched.
 type fakeHost struct {
 	t      testing.TB
+	reads  *disk.Reads
 	all    []*fakeDisk
 	groups map[string]volumegroup.PV // name, UUID and tags, by UUID
 	pools  map[string]bool           // group/name
@@ -211,7 +212,7 @@ func (h *fakeHost) makePool(_ context.Context, p lvm.NewThinPool) error {
 
 // newHost returns a host with blank disks /dev/sdb and following.
 func newHost(t testing.TB, disks int) *fakeHost {
-	h := &fakeHost{t: t, now: time.Date(2026, 11, 28, 3, 0, 0, 0, time.UTC), groups: map[string]volumegroup.PV{}, pools: map[string]bool{}}
+	h := &fakeHost{t: t, reads: disk.NewReads(time.Minute), now: time.Date(2026, 11, 28, 3, 0, 0, 0, time.UTC), groups: map[string]volumegroup.PV{}, pools: map[string]bool{}}
 	for i := range disks {
 		h.plug(fmt.Sprintf("/dev/sd%c", 'b'+i))
 	}
@@ -246,7 +247,7 @@ func (h *fakeHost) live(die int, does func(*groupMaker) error) (died bool) {
 			panic(cause)
 		}
 	}()
-	m := groupMaker{tools: h, confirm: func(context.Context, volumegroup.Declaration) error { return nil }, after: h.step, now: func() time.Time { return h.now }}
+	m := groupMaker{tools: h, reads: h.reads, confirm: func(context.Context, volumegroup.Declaration) error { return nil }, after: h.step, now: func() time.Time { return h.now }}
 	require.NoError(h.t, does(&m))
 	return false
 }

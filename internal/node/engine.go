@@ -16,6 +16,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/disk"
 	"github.com/flexlvm/flexlvm/internal/lock"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -68,6 +69,7 @@ type Engine struct {
 	records records
 	// copyNotes record which copies of raid1 volumes are out of date.
 	copyNotes copyNotes
+	diskReads *disk.Reads // of disks that are declared as part of groups
 	now       func() time.Time
 	uptime    func() time.Duration
 	after     func(string)
@@ -125,6 +127,7 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 		locks:     locks,
 		records:   records(filepath.Join(cfg.StateDir, "volumes")),
 		copyNotes: copyNotes(filepath.Join(cfg.StateDir, "copies")),
+		diskReads: disk.NewReads(disk.ReadTime),
 		now:       cfg.Now,
 		uptime:    cfg.Uptime,
 		after:     cfg.After,

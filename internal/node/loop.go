@@ -100,7 +100,7 @@ func (e *Engine) makeRequested(ctx context.Context, d volumegroup.Declaration, i
 	}
 	defer release()
 	confirmed := func(context.Context, volumegroup.Declaration) error { return nil }
-	m := groupMaker{tools: hostTools{e}, confirm: confirmed, after: e.after, now: e.now}
+	m := groupMaker{tools: hostTools{e}, confirm: confirmed, after: e.after, now: e.now, reads: e.diskReads}
 	return m.runRequested(ctx, d, id)
 }
 

@@ -3,6 +3,8 @@ package nodeagent
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,29 +53,35 @@ func (d *Daemon) announceBlocked(ctx context.Context, f observation) {
 
 // announceClaims announces PersistentVolumes that need manual action.
 func (d *Daemon) announceClaims(ctx context.Context, f observation) {
-	log, told := klog.FromContext(ctx), map[string]bool{}
-	tell := func(name, why string) {
-		told[name] = true
+	log, all := klog.FromContext(ctx), needAttention(f)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		why := all[name]
 		if d.dedupe.note("claim "+name, why, f.at) {
 			log.Info("A PersistentVolume needs manual action", "persistentvolume", name, "why", why)
 			d.events.onVolume(f.objects[name], warning, "VolumeNeedsAttention", why)
 		}
 		d.warnClaim(ctx, f.objects[name], "VolumeNeedsAttention", why, why)
 	}
-	for name, err := range f.unreadable {
-		tell(name, err.Error())
-	}
-	for _, v := range f.verdicts {
-		if v.Action == eviction.ActionReport {
-			tell(v.PersistentVolume.PV, v.Why)
-		}
-	}
+}
+
+// needAttention returns why PersistentVolumes need manual action, by name.
+func needAttention(f observation) map[string]string {
+	out := map[string]string{}
 	for i := range f.view.PersistentVolumes {
 		v := &f.view.PersistentVolumes[i]
-		if why := ineffective(v); why != "" && !told[v.PV] {
-			tell(v.PV, why)
+		if why := ineffective(v); why != "" {
+			out[v.PV] = why
 		}
 	}
+	for name, err := range f.unreadable {
+		out[name] = err.Error()
+	}
+	for _, v := range f.verdicts { // these matter more
+		if v.Action == eviction.ActionReport {
+			out[v.PersistentVolume.PV] = v.Why
+		}
+	}
+	return out
 }
 
 // ineffective reports which annotations of a usable PersistentVolume do not have the intended effect. The
@@ -128,7 +136,8 @@ func (d *Daemon) announceShortfall(ctx context.Context, f observation) {
 			}
 			continue
 		}
-		if d.dedupe.note(topic, p.Shortfall.String(), f.at) {
+		shown := roundUp(p.Shortfall, 0, eviction.MessageStep(p.Pool)) // as in the message
+		if d.dedupe.note(topic, shown.String(), f.at) {
 			log.Info("A pool is short of room", "pool", p.Pool.Name, "shortfall", int64(p.Shortfall), "why", p.ShortfallMessage)
 			d.events.onNode(warning, "Shortfall", p.ShortfallMessage)
 		}

@@ -52,6 +52,9 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("labelSelector") == "!"+pv.LabelNode {
 		resource = "unlabelled " + resource
 	}
+	if resource == "nodes" && strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata;") {
+		resource = "metadata of " + resource
+	}
 	verb := strings.ToLower(r.Method)
 	switch {
 	case r.URL.Query().Get("watch") != "":
@@ -67,11 +70,18 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if byName := strings.HasPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="); verb == "list" && byName && resource == "persistentvolumes" {
 		counted = "revision"
 	}
+	also := resource
+	if strings.HasPrefix(r.URL.Query().Get("labelSelector"), flexlvmv1.LabelDiscoveredOn) {
+		also = "discovered " + resource
+	}
 	a.mu.Lock()
 	a.asked[counted]++
+	if also != resource {
+		a.asked[verb+" "+also]++
+	}
 	fault := a.fault
 	a.mu.Unlock()
-	if fault != nil && fault(w, verb, resource) {
+	if fault != nil && (fault(w, verb, resource) || also != resource && fault(w, verb, also)) {
 		return
 	}
 	if verb == "watch" {
@@ -87,7 +97,7 @@ func (a *fakeAPI) serve(w http.ResponseWriter, verb, resource, name string, sele
 	switch resource {
 	case "namespaces":
 		reply(w, http.StatusOK, corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(a.cluster)}})
-	case "nodes":
+	case "nodes", "metadata of nodes":
 		reply(w, http.StatusOK, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid-of-node", Labels: a.nodeLabels}})
 	case "pods", "waiting pods":
 		list := corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(a.version)}}

@@ -9,15 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/nodeagent"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A pod that was deleted by force is gone from the API before its volume is unmounted, and the API does not show the
-// unmount. The volume is removed as soon as it is unmounted.
-func TestVolumeGoesOnceItIsUnmounted(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
+// newMountsRig has a volume that was given up and is still in use. changed waits for the watch of the mounts and reports
+// a change.
+func newMountsRig(t *testing.T, pause time.Duration) (r *rig, changed func()) {
+	r = newRig(t)
 	r.config.Interval = time.Hour
+	r.tune = func(d *nodeagent.Daemon) { d.SetUnmountPause(pause) }
 	var watch atomic.Pointer[func()]
 	r.config.Mounts = func(ctx context.Context, changed func()) error {
 		watch.Store(&changed)
@@ -28,9 +29,30 @@ func TestVolumeGoesOnceItIsUnmounted(t *testing.T) {
 	r.volume("given-up", volume.Unreferenced, 5, func(v *inventory.Volume) { v.Open, v.Reclaim = true, volume.ReclaimImmediate })
 	r.start()
 	r.eventually(r.readyIs("Ready"), "not ready")
-	from := r.untilQuiet()
 	r.eventually(func() bool { return watch.Load() != nil }, "mounts are not watched")
-	changed := *watch.Load()
+	return r, *watch.Load()
+}
+
+// Pods mount all the time while a volume that was given up stays in use. Not each change is a round.
+func TestRoundsForUnmountsAreRare(t *testing.T) {
+	t.Parallel()
+	r, changed := newMountsRig(t, time.Hour)
+	from := r.untilQuiet()
+	changed()
+	r.moreRounds(from)
+	from = r.untilQuiet()
+	for range 100 {
+		changed()
+	}
+	require.Equal(t, from, r.untilQuiet())
+}
+
+// A pod that was deleted by force is gone from the API before its volume is unmounted, and the API does not show the
+// unmount. The volume is removed as soon as it is unmounted.
+func TestVolumeGoesOnceItIsUnmounted(t *testing.T) {
+	t.Parallel()
+	r, changed := newMountsRig(t, time.Second)
+	from := r.untilQuiet()
 	changed() // another volume's mount: the next round still sees this one in use
 	r.moreRounds(from)
 	r.untilQuiet()

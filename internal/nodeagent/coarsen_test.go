@@ -63,6 +63,30 @@ func TestReportOfThinPoolsIsCoarse(t *testing.T) {
 	r.eventually(func() bool { return writes() > written+1 }, "what was written is not reported")
 }
 
+// Neither do they change the messages of a thin pool that is full, nor announce its shortfall again.
+func TestMessagesOfThinPoolsAreCoarse(t *testing.T) {
+	t.Parallel()
+	r, write := newThinRig(t)
+	write(400*volume.GiB + volume.MiB)
+	r.engine.pools[0].Free = 90 * volume.GiB
+	r.api.put(object("new", 200, func(o *corev1.PersistentVolume) {
+		o.Spec.FlexVolume.Options[volume.OptionLayout], o.Spec.FlexVolume.Options[volume.OptionThinPool] = "thin", "pool"
+	}))
+	r.start()
+	r.eventually(func() bool { return len(r.api.told("Shortfall")) == 1 }, "no shortfall")
+	require.Contains(t, r.condition("DiskPressure").Message, "87% full (902 GiB of 1 TiB)")
+	writes := func() int { return r.api.requests("put nodestorages") }
+	written := r.calm(writes)
+	for range 10 {
+		write(50 * volume.MiB)
+		r.rounds(1)
+	}
+	require.LessOrEqual(t, writes(), written+1)
+	require.Len(t, r.api.told("Shortfall"), 1)
+	write(10 * volume.GiB)
+	r.eventually(func() bool { return len(r.api.told("Shortfall")) == 2 }, "what was written is not announced")
+}
+
 // The report never shows more free room than there is, and follows when room is freed.
 func TestReportOfThinPoolsIsSafe(t *testing.T) {
 	t.Parallel()

@@ -32,8 +32,11 @@ const (
 
 // confirmIfNeeded confirms decisions that are based on the watches, if mustConfirm requires it.
 func (d *Daemon) confirmIfNeeded(ctx context.Context, f *observation) error {
-	if err := d.noteTrouble(ctx, f.at); err != nil {
-		return err
+	d.noteTrouble(f.at)
+	if !d.listAt.IsZero() { // the API server must answer at least, until the list is due
+		if err := d.sameCluster(ctx); err != nil {
+			return err
+		}
 	}
 	if !d.mustConfirm(*f) {
 		return nil
@@ -246,6 +249,7 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 	f.verdicts = eviction.Judge(f.view)
 	f.result = eviction.Plan(f.view, d.cfg.Policy)
 	f.moves = eviction.Steps(f.view, f.result)
+	d.noteUnlabelled(*f)
 }
 
 // lost returns the volumes of usable PersistentVolumes that the node had before the inventory was taken and
@@ -312,14 +316,9 @@ func (d *Daemon) mustConfirm(f observation) bool {
 }
 
 // noteTrouble schedules a list of the PersistentVolumes after a watch had trouble: before any action, or else
-// at a random time within confirmEvery, because all nodes have trouble when an API server restarts. Until then
-// it only checks that the API server answers.
-func (d *Daemon) noteTrouble(ctx context.Context, now time.Time) error {
+// at a random time within confirmEvery, because all nodes have trouble when an API server restarts.
+func (d *Daemon) noteTrouble(now time.Time) {
 	if d.watches.trouble.Swap(false) && d.listAt.IsZero() {
 		d.listAt = now.Add(rand.N(confirmEvery))
 	}
-	if d.listAt.IsZero() {
-		return nil
-	}
-	return d.sameCluster(ctx)
 }

@@ -30,8 +30,10 @@ const (
 	// interval.
 	firstRetry = time.Second
 	// A round times out after roundIntervals intervals, and the process counts as hung when no round has ended
-	// for hungIntervals intervals. With short intervals, leastRound and leastHung apply instead.
+	// for hungIntervals intervals. With short intervals, leastRound and leastHung apply instead. The round's
+	// report has publishTime more: if a disk hangs, its round times out, and that is what must be reported.
 	roundIntervals, leastRound = 4, 4 * time.Minute
+	publishTime                = 30 * time.Second
 	hungIntervals, leastHung   = 5, 5 * time.Minute
 	// syncTime is how long the first round waits for the watches to sync.
 	syncTime = 5 * time.Second
@@ -148,6 +150,7 @@ type Daemon struct {
 	charges        *backoff
 	trims          *backoff
 	publishEvery   time.Duration
+	roundTime      time.Duration // after which a round times out
 	// unlabelled is since when this process has seen each replica's label gone from the node.
 	unlabelled map[unlabelling]time.Time
 }
@@ -176,6 +179,8 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 
 		regrouped: make(chan struct{}, 1),
 
+		blockedUnmounts: blockedUnmounts{due: make(chan struct{}, 1), pause: unmountPause},
+
 		dedupe:   newDedupe(),
 		history:  newHistory(cfg.Policy.OrphanWindow()),
 		proven:   &uuidSet{},
@@ -197,7 +202,9 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		elsewhere:  newBackoff(time.Minute, 10*time.Minute),
 		asks:       newBackoff(5*time.Second, 5*time.Minute),
 
-		publishEvery: wait.Jitter(publishEvery, spread), releasedClaims: newReleasedClaims(), meter: newMeter(cfg.IOTime),
+		publishEvery: wait.Jitter(publishEvery, spread), roundTime: max(roundIntervals*cfg.Interval, leastRound),
+
+		releasedClaims: newReleasedClaims(), meter: newMeter(cfg.IOTime),
 	}
 	d.events = newEvents(quietRecorder{out.Events, d.othersReport}, api, cfg.Node)
 	if cfg.IO.Groups != nil && !cfg.DryRun {
@@ -284,7 +291,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		case <-d.calls: // this round answers the call
 		default:
 		}
-		f, err := d.boundedRound(ctx)
+		f, err := d.round(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -298,13 +305,6 @@ func (d *Daemon) Run(ctx context.Context) error {
 		d.rest(ctx, time.Since(start))
 	}
 	return nil
-}
-
-// boundedRound is a round with a timeout.
-func (d *Daemon) boundedRound(ctx context.Context) (observation, error) {
-	ctx, cancel := context.WithTimeout(ctx, max(roundIntervals*d.cfg.Interval, leastRound))
-	defer cancel()
-	return d.round(ctx)
 }
 
 // answer triggers a round soon after a program on the node has called for one.

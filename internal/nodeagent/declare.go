@@ -20,8 +20,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// declareEvery is how often disks are scanned for groups while the VolumeGroups do not change.
-const declareEvery = time.Minute
+const (
+	// declareEvery is how often disks are scanned for groups while the VolumeGroups do not change.
+	declareEvery = time.Minute
+	// A pass over the VolumeGroups may take this fraction of a round's time: even if a disk hangs, there must
+	// be time to observe the volumes.
+	declareShare = 2
+)
 
 // GroupMaker creates volume groups: *node.Engine, in production.
 type GroupMaker interface {
@@ -123,7 +128,12 @@ func (d *Daemon) declare(ctx context.Context) {
 	if s.known && seen == s.seen && now.Sub(s.at) < declareEvery && !now.Before(s.at) {
 		return
 	}
+	if len(shown) > 0 && !d.discoverer.disksKnown() {
+		return
+	}
 	s.seen, s.at = seen, now
+	ctx, cancel := context.WithTimeout(ctx, d.roundTime/declareShare)
+	defer cancel()
 	objects, all, err := d.declaredHere(ctx, shown)
 	if err != nil {
 		d.announceDeclareFailed(ctx, err)
@@ -171,7 +181,7 @@ func (d *Daemon) declaredHere(ctx context.Context, shown []flexlvmv1.VolumeGroup
 	if len(shown) == 0 {
 		return nil, nil, nil
 	}
-	self, err := d.api.Node(ctx, d.cfg.Node)
+	self, err := d.api.NodeLabels(ctx, d.cfg.Node)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -213,11 +223,11 @@ func (d *Daemon) markReported(ctx context.Context, all []volumegroup.Declaration
 	return nil
 }
 
-// selects reports whether a VolumeGroup selects a node.
-func selects(o *flexlvmv1.VolumeGroup, node *corev1.Node) bool {
+// selects reports whether a VolumeGroup selects a node with these labels.
+func selects(o *flexlvmv1.VolumeGroup, node map[string]string) bool {
 	selector, err := metav1.LabelSelectorAsSelector(&o.Spec.NodeSelector)
 	// The API server rejects an empty selector.
-	return err == nil && !selector.Empty() && o.DeletionTimestamp == nil && selector.Matches(labels.Set(node.Labels))
+	return err == nil && !selector.Empty() && o.DeletionTimestamp == nil && selector.Matches(labels.Set(node))
 }
 
 func declarationOf(o *flexlvmv1.VolumeGroup) volumegroup.Declaration {
@@ -265,7 +275,7 @@ func (d *Daemon) confirmDeclared(ctx context.Context, seen, name string) error {
 		d.declared.seen = "" // start another pass, whatever the watch shows then
 		return errors.New("the VolumeGroups have changed meanwhile; they are examined again")
 	}
-	self, err := d.api.Node(ctx, d.cfg.Node)
+	self, err := d.api.NodeLabels(ctx, d.cfg.Node)
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,8 @@ type fakeMaker struct {
 	err    error
 	// before is called before confirm.
 	before func()
+	// hangs blocks MakeDeclared until its time is up.
+	hangs bool
 	// loops is the error of AttachLoops.
 	loops error
 }
@@ -41,6 +43,10 @@ func (m *fakeMaker) MakeDeclared(ctx context.Context, all []volumegroup.Declarat
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asked = append(m.asked, all)
+	if m.hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if m.before != nil {
 		m.before()
 	}
@@ -166,6 +172,7 @@ func TestDeclaredGroupsAreLookedAtNowAndThen(t *testing.T) {
 	require.Equal(t, 1, m.calls())
 	r.clock.pass(time.Minute)
 	r.eventually(func() bool { return m.calls() == 2 }, "not looked at again")
+	require.Equal(t, 1, r.api.requests("get nodes"), "more than the owner of the NodeStorage is read whole")
 	r.api.putGroup(volumeGroup("fast", func(g *flexlvmv1.VolumeGroup) { g.Spec.Extend = true }))
 	r.eventually(func() bool { return m.calls() == 3 }, "its change is not seen")
 	r.eventually(func() bool { return r.declaredStates() == "fast Made: made" }, "%s", r.declaredStates())

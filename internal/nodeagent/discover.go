@@ -53,6 +53,7 @@ type discoverer struct {
 	file    string // of the ledger
 	spec    cache.SharedIndexInformer
 	volumes cache.SharedIndexInformer
+	wanted  chan struct{} // closed once volumes is needed
 	kicks   chan struct{}
 
 	begun time.Time
@@ -62,20 +63,21 @@ type discoverer struct {
 	// must not be locked while mu is held.
 	looking sync.Mutex
 
-	mu      sync.Mutex
-	current currentLook
-	closed  bool   // the daemon stops: a scan that still runs writes and starts nothing any more
-	known   bool   // shown is a result of this process
-	failure string // why the last scan failed; empty if it succeeded
-	shown   []flexlvmv1.Discovered
-	unseen  string          // why the last scan left out classes
-	ids     map[string]bool // all disks that were found, even if shown is truncated
-	of      string          // version of the VolumeDiscovery that shown follows; empty if nothing is shown
-	looked  string          // version of the VolumeDiscovery that the last scan followed
-	ledger  discovery.Ledger
-	jobs    map[string]*cleaning   // by disk
-	failed  map[string]string      // why the last cleaning of a disk failed
-	gone    map[string][]departure // by disk, since the last scan
+	mu       sync.Mutex
+	wantedAt time.Time // when volumes was first needed; zero: never
+	current  currentLook
+	closed   bool   // the daemon stops: a scan that still runs writes and starts nothing any more
+	known    bool   // shown is a result of this process
+	failure  string // why the last scan failed; empty if it succeeded
+	shown    []flexlvmv1.Discovered
+	unseen   string          // why the last scan left out classes
+	ids      map[string]bool // all disks that were found, even if shown is truncated
+	of       string          // version of the VolumeDiscovery that shown follows; empty if nothing is shown
+	looked   string          // version of the VolumeDiscovery that the last scan followed
+	ledger   discovery.Ledger
+	jobs     map[string]*cleaning   // by disk
+	failed   map[string]string      // why the last cleaning of a disk failed
+	gone     map[string][]departure // by disk, since the last scan
 	// busy are the disks that were being cleaned when the ledger was last copied. Only their cleanings write
 	// their entries.
 	busy    map[string]bool
@@ -103,7 +105,7 @@ func newDiscoverer(ctx context.Context, d *Daemon) (*discoverer, error) {
 		return nil, nil
 	}
 	s := &discoverer{
-		d: d, disks: d.cfg.Disks, file: d.cfg.DiscoveredFile, kicks: make(chan struct{}, 1),
+		d: d, disks: d.cfg.Disks, file: d.cfg.DiscoveredFile, wanted: make(chan struct{}), kicks: make(chan struct{}, 1),
 		spec:    cache.NewSharedIndexInformer(d.api.WatchVolumeDiscoveries(), &flexlvmv1.VolumeDiscovery{}, 0, cache.Indexers{}),
 		volumes: cache.NewSharedIndexInformer(d.api.WatchDiscovered(d.cfg.Node), &corev1.PersistentVolume{}, 0, cache.Indexers{}),
 		jobs:    map[string]*cleaning{}, failed: map[string]string{}, gone: map[string][]departure{}, retries: newBackoff(5*time.Second, 5*time.Minute),
@@ -163,11 +165,11 @@ func (s *discoverer) run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { s.spec.RunWithContext(ctx) })
-	all.Go(func() { s.volumes.RunWithContext(ctx) })
+	all.Go(func() { s.followVolumes(ctx) })
 	if s.d.cfg.Mounts != nil {
 		all.Go(func() { _ = s.d.cfg.Mounts(ctx, s.kick) }) // if it fails, there is still a scan each minute
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), s.spec.HasSynced, s.volumes.HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), s.spec.HasSynced, s.d.watches.storage.HasSynced) {
 		return
 	}
 	go s.lookAgain(ctx, &all) // not awaited: a scan of a hung disk does not end
@@ -179,7 +181,7 @@ func (s *discoverer) run(ctx context.Context) {
 
 // lookAgain scans until ctx ends.
 func (s *discoverer) lookAgain(ctx context.Context, all *sync.WaitGroup) {
-	for ctx.Err() == nil {
+	for s.awaitVolumes(ctx) {
 		if err := s.look(ctx, all); err != nil && ctx.Err() == nil {
 			s.fail(ctx, err)
 		} else {
@@ -223,6 +225,9 @@ func (s *discoverer) look(ctx context.Context, all *sync.WaitGroup) error {
 	s.isAt(currentLook{began: s.d.cfg.Now()})
 	defer s.isAt(currentLook{})
 	spec := s.declared()
+	if spec != nil && !s.volumes.HasSynced() { // it is new
+		return errVolumesUnread
+	}
 	volumes, twice := s.persistentVolumes()
 	view, err := s.view(ctx, spec, volumes)
 	if err != nil {

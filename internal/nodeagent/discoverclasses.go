@@ -55,35 +55,37 @@ func (s *discoverer) view(ctx context.Context, spec *flexlvmv1.VolumeDiscovery, 
 	return out, nil
 }
 
-// A seenNode is this node's Node object as read for a version of the VolumeDiscovery.
+// A seenNode has this node's labels as read for a version of the VolumeDiscovery.
 type seenNode struct {
-	node *corev1.Node
-	of   string
-	at   time.Time
+	labels map[string]string
+	of     string
+	at     time.Time
 }
 
-// self returns this node's Node object. Scans may follow one another every two seconds, as pods mount, so it is
-// read at most once a minute, unless the VolumeDiscovery has changed or a disk may have to be cleaned. The
+// self returns this node's labels. Scans may follow one another every two seconds, as pods mount, so they
+// are read at most once a minute, unless the VolumeDiscovery has changed or a disk may have to be cleaned. The
 // provisioner itself checks whether a class selects the node that offers a disk.
-func (s *discoverer) self(ctx context.Context, of string, volumes map[string]*corev1.PersistentVolume) (*corev1.Node, error) {
+func (s *discoverer) self(ctx context.Context, of string, volumes map[string]*corev1.PersistentVolume) (map[string]string, error) {
 	now := s.d.cfg.Now()
 	since := now.Sub(s.seen.at)
 	if s.seen.of == of && since >= 0 && since < discoverEvery && !anyToClean(volumes) {
-		return s.seen.node, nil
+		return s.seen.labels, nil
 	}
-	node, err := s.d.api.Node(ctx, s.d.cfg.Node)
+	labels, err := s.d.api.NodeLabels(ctx, s.d.cfg.Node)
 	if err != nil {
 		s.seen = seenNode{}
 		return nil, err
 	}
-	s.seen = seenNode{node, of, now}
-	return node, nil
+	s.seen = seenNode{labels, of, now}
+	return labels, nil
 }
 
-// anyToClean reports whether a PersistentVolume is in a phase in which its disk may have to be cleaned.
+// anyToClean reports whether a PersistentVolume has the policy Delete and is in a phase in which its disk may have to
+// be cleaned.
 func anyToClean(volumes map[string]*corev1.PersistentVolume) bool {
 	for _, v := range volumes {
-		if v.Status.Phase != corev1.VolumeBound && v.Status.Phase != corev1.VolumeAvailable {
+		deletes := v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
+		if deletes && v.Status.Phase != corev1.VolumeBound && v.Status.Phase != corev1.VolumeAvailable {
 			return true
 		}
 	}
@@ -97,10 +99,10 @@ func (v *discoveryView) hide(c discovery.Class, why error) {
 }
 
 // selected returns the valid classes that select this node, and hides invalid ones.
-func (v *discoveryView) selected(spec *flexlvmv1.VolumeDiscovery, self *corev1.Node) (out []discovery.Class) {
+func (v *discoveryView) selected(spec *flexlvmv1.VolumeDiscovery, self map[string]string) (out []discovery.Class) {
 	for i := range spec.Spec.Classes {
 		c := &spec.Spec.Classes[i]
-		selects, err := c.Selects(self.Labels)
+		selects, err := c.Selects(self)
 		if err != nil {
 			err = fmt.Errorf("nodeSelector: %w", err)
 		} else if selects {

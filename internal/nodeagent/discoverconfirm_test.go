@@ -104,13 +104,14 @@ func isClosed(c chan struct{}) bool {
 	}
 }
 
-// Pods mount all the time, so not every scan gets the Node; but every scan that may clean a disk does.
+// Pods mount all the time, so not every scan gets the node's labels; but every scan that may clean a disk does. A disk
+// that is kept is not cleaned.
 func TestNodeIsReadForLooksThatMayClean(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
 	r.start()
 	r.discoveredIs(flexlvmv1.DiscoveredReady)
-	gets := func() int { return r.api.requests("get nodes") }
+	gets := func() int { return r.api.requests("get metadata of nodes") }
 	before := gets()
 	r.looks(disks, 3)
 	require.Equal(t, before, gets())
@@ -120,6 +121,15 @@ func TestNodeIsReadForLooksThatMayClean(t *testing.T) {
 
 	r.api.put(static("pv-1", pvReleased, pvRetain))
 	r.discoveredIs(flexlvmv1.DiscoveredKept)
+	before = gets()
+	r.looks(disks, 2)
+	require.Equal(t, before, gets())
+
+	var blocked blockedCleaning
+	disks.with(func() { blocked = blockCleaning(disks) })
+	close(blocked.let)
+	r.api.put(static("pv-1", pvReleased))
+	waitFor(t, blocked.begun, "it is not cleaned")
 	before = gets()
 	r.looks(disks, 2)
 	require.GreaterOrEqual(t, gets(), before+2)

@@ -14,11 +14,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// offerKept is how long an offer stands without a PersistentVolume before a new check whether another node has
-// a PersistentVolume of the disk, which both nodes may see. It is also how old the list of all
-// PersistentVolumes may be to refuse a disk because of another node's. An offer needs a list from the same
-// scan.
-const offerKept = 10 * time.Minute
+const (
+	// offerKept is how long an offer stands without a PersistentVolume before a new check whether another node has
+	// a PersistentVolume of the disk, which both nodes may see. It is also how old the list of all
+	// PersistentVolumes may be to refuse an offer because of another node's. An offer needs a list from the same
+	// scan.
+	offerKept = 10 * time.Minute
+	// explanationKept is how old that list may be if it only explains why a disk is refused.
+	explanationKept = time.Hour
+)
 
 // A holder is a PersistentVolume that was created from a disk, on any node.
 type holder struct{ name, uid, node, disk string }
@@ -46,10 +50,14 @@ func (h *holders) of(disk string) *holder {
 }
 
 // holderOf returns the PersistentVolume of any node that has a disk; nil if there is none. A recent list is
-// enough to refuse a disk, but not to offer it.
+// enough to refuse a disk, but not to offer it. A disk that is refused anyway needs only an old one, because a list
+// of all PersistentVolumes is expensive, and such a disk may stay for months.
 func (s *discoverer) holderOf(ctx context.Context, disk string, offer bool) (*holder, error) {
-	h, now := &s.holders, s.d.cfg.Now()
-	if lately := !h.at.IsZero() && now.Sub(h.at) < offerKept && !now.Before(h.at); lately {
+	h, now, kept := &s.holders, s.d.cfg.Now(), explanationKept
+	if offer {
+		kept = offerKept
+	}
+	if lately := !h.at.IsZero() && now.Sub(h.at) < kept && !now.Before(h.at); lately {
 		by := h.of(disk)
 		// This node's own are watched: an object that the watch does not show is gone.
 		own := by != nil && by.node == pv.NodeLabelValue(s.d.cfg.Node)
@@ -67,16 +75,20 @@ func (s *discoverer) holderOf(ctx context.Context, disk string, offer bool) (*ho
 	return h.of(disk), nil
 }
 
+// askHolders lists the PersistentVolumes, and keeps only what holderOf needs.
 func (s *discoverer) askHolders(ctx context.Context) error {
-	all, err := s.d.api.VolumesWithoutNodeLabel(ctx, func(v *corev1.PersistentVolume) bool { return v.Annotations[flexlvmv1.AnnotationDisk] != "" })
+	now := s.d.cfg.Now()
+	var all []holder
+	_, err := s.d.api.VolumesWithoutNodeLabel(ctx, func(v *corev1.PersistentVolume) bool {
+		if disk := v.Annotations[flexlvmv1.AnnotationDisk]; disk != "" {
+			all = append(all, holder{v.Name, string(v.UID), v.Labels[flexlvmv1.LabelDiscoveredOn], disk})
+		}
+		return false
+	})
 	if err != nil {
 		return err
 	}
-	s.holders.all, s.holders.at = nil, s.d.cfg.Now()
-	for i := range all {
-		v := &all[i]
-		s.holders.all = append(s.holders.all, holder{v.Name, string(v.UID), v.Labels[flexlvmv1.LabelDiscoveredOn], v.Annotations[flexlvmv1.AnnotationDisk]})
-	}
+	s.holders.all, s.holders.at = all, now
 	return nil
 }
 

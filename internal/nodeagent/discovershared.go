@@ -127,6 +127,9 @@ func (s *discoverer) disksSeen() volumegroup.Discovered {
 	if !s.known {
 		return volumegroup.Discovered{Unknown: cmp.Or(s.failure, "the node daemon has not examined the disks yet")}
 	}
+	if !s.volumes.HasSynced() {
+		return volumegroup.Discovered{Unknown: errVolumesUnread.Error()}
+	}
 	if s.unseen != "" { // a disk of the class may be blank and become a volume
 		return volumegroup.Discovered{Unknown: s.unseen}
 	}

@@ -30,6 +30,8 @@ type fakeEngine struct {
 	inventories int
 	// fault returns the error of a call, such as "remove flexlvm/name"; nil: no call fails.
 	fault func(call string) error
+	// hangs blocks inventories until it is closed, or their time is up; nil: none.
+	hangs chan struct{}
 	// committing blocks removals before their commit until it is closed.
 	committing chan struct{}
 	// wiping blocks removals that wipe, or that delete file by file, after their commit until it is closed.
@@ -66,11 +68,18 @@ func (e *fakeEngine) find(ref node.Ref, name volume.Name) *inventory.Volume {
 	return &e.volumes[i]
 }
 
-func (e *fakeEngine) Inventory(context.Context) (inventory.Inventory, error) {
+func (e *fakeEngine) Inventory(ctx context.Context) (inventory.Inventory, error) {
 	e.mu.Lock()
 	e.inventories++
-	fault := e.fault
+	fault, hangs := e.fault, e.hangs
 	e.mu.Unlock()
+	if hangs != nil {
+		select {
+		case <-hangs:
+		case <-ctx.Done():
+			return inventory.Inventory{}, ctx.Err()
+		}
+	}
 	if fault != nil {
 		if err := fault("inventory"); err != nil {
 			return inventory.Inventory{}, err

@@ -1,9 +1,11 @@
 package nodeagent_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/nodeagent"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -214,6 +217,34 @@ func TestLVMFails(t *testing.T) {
 	r.engine.with(func() { r.engine.fault = nil })
 	r.eventually(r.readyIs("Ready"), "the condition stays")
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "not evicted")
+}
+
+// If LVM hangs until the round times out, that is reported all the same.
+func TestLVMHangs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.full()
+	r.tune = func(d *nodeagent.Daemon) { d.SetRoundTime(100 * time.Millisecond) }
+	hangs := make(chan struct{})
+	r.engine.with(func() { r.engine.hangs = hangs })
+	r.start()
+	r.eventually(r.readyIs("LVMFailed"), "the condition is %v", r.condition("Ready"))
+	require.Contains(t, r.condition("Ready").Message, context.DeadlineExceeded.Error())
+	r.rounds(2)
+	r.untouched("big ready", "settled ready", "old unreferenced")
+}
+
+// A disk that hangs the creation of volume groups leaves time to observe the volumes.
+func TestDeclaringHangs(t *testing.T) {
+	t.Parallel()
+	r, m := newGroupRig(t)
+	r.tune = func(d *nodeagent.Daemon) { d.SetRoundTime(10 * time.Second) }
+	m.hangs = true
+	r.api.putGroup(volumeGroup("fast"))
+	r.start()
+	r.eventually(func() bool { return strings.Contains(r.declaredStates(), context.DeadlineExceeded.Error()) }, "states: %s", r.declaredStates())
+	r.eventually(r.readyIs("Ready"), "the condition is %v", r.condition("Ready"))
+	require.Zero(t, r.failedRounds())
 }
 
 // A node without LVM's programs must not stop the rollout of the DaemonSet: the daemon is ready once its

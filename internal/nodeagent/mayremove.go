@@ -16,12 +16,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// mayRemove checks with the API server, right before a removal, that no PersistentVolume keeps the volume. It gives an
-// orphan up.
-func (d *Daemon) mayRemove(ctx context.Context, ref node.Ref, j job) error {
+// mayRemove checks with the API server, right before a removal, that no PersistentVolume keeps the volume.
+func (d *Daemon) mayRemove(ctx context.Context, j job) error {
 	switch {
 	case j.orphan():
-		return d.giveUp(ctx, ref, j)
+		return d.checkOrphan(ctx, j.volume)
 	case j.volume.Kind == volume.Dataset: // their PersistentVolumes have other names than the volumes
 		return nil
 	}
@@ -125,15 +124,21 @@ func (d *Daemon) noteRefused(ctx context.Context, j job, r *refusal) {
 	d.announceNotRemoved(ctx, j.volume, r, again)
 }
 
-// giveUp makes an orphan unreferenced, because the engine removes unreferenced volumes only; --evict-orphans
-// permits this. From then on the orphan counts as evicted, whatever becomes of its removal.
-func (d *Daemon) giveUp(ctx context.Context, ref node.Ref, j job) error {
-	if err := d.unnamed(ctx, j.volume); err != nil {
+// checkOrphan checks with the API server that a volume is still an orphan.
+func (d *Daemon) checkOrphan(ctx context.Context, v inventory.Volume) error {
+	if err := d.unnamed(ctx, v); err != nil {
 		return fmt.Errorf("evict orphan: %w", err)
 	}
 	if why := d.watches.revisions.wentBack(); why != "" {
 		return fmt.Errorf("evict orphan: the API server has gone back in time (%s), and may lack its PersistentVolume", why)
 	}
+	return nil
+}
+
+// giveUp makes an orphan, right after mayRemove has checked it, unreferenced, because the engine removes unreferenced
+// volumes only; --evict-orphans permits this. From then on the orphan counts as evicted, whatever becomes of its
+// removal.
+func (d *Daemon) giveUp(ctx context.Context, ref node.Ref, j job) error {
 	disposal := volume.Disposal{Reclaim: j.volume.Reclaim, Wipe: j.volume.Wipe}
 	if err := d.engine.Release(ctx, ref, volume.Unreferenced, disposal); err != nil {
 		return err

@@ -205,7 +205,7 @@ func (m *Metrics) observed(f observation) {
 	m.foreign.Set(float64(len(f.result.Foreign)))
 	m.problems.Set(float64(len(f.result.Problems)))
 	m.degraded.Set(float64(degraded(f.result.Problems)))
-	m.attention.Set(float64(attention(f)))
+	m.attention.Set(float64(len(needAttention(f))))
 	m.blocked.Set(serve.Bool(f.result.Blocked != ""))
 	m.orphansBlocked.Set(serve.Bool(f.result.OrphansBlocked != ""))
 }
@@ -301,25 +301,6 @@ func degraded(problems []inventory.Volume) (n int) {
 		}
 	}
 	return n
-}
-
-// attention counts the PersistentVolumes that announceClaims announces.
-func attention(f observation) int {
-	names := map[string]bool{}
-	for name := range f.unreadable {
-		names[name] = true
-	}
-	for _, v := range f.verdicts {
-		if v.Action == eviction.ActionReport {
-			names[v.PersistentVolume.PV] = true
-		}
-	}
-	for i := range f.view.PersistentVolumes {
-		if v := &f.view.PersistentVolumes[i]; ineffective(v) != "" {
-			names[v.PV] = true
-		}
-	}
-	return len(names)
 }
 
 // CommandDone is a command.Observer.

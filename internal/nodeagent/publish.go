@@ -47,6 +47,14 @@ func (d *Daemon) othersReport() (bool, error) {
 	return taken, nil
 }
 
+// publishInTime is publish with a timeout of its own. ctx is not the context of the round, which has ended if the
+// round timed out.
+func (d *Daemon) publishInTime(ctx context.Context, f observation, failed error) error {
+	ctx, cancel := context.WithTimeout(ctx, publishTime)
+	defer cancel()
+	return d.publish(ctx, f, failed)
+}
+
 // publish writes the observation of a round, or its error, if that has changed or the report is due.
 func (d *Daemon) publish(ctx context.Context, f observation, failed error) error {
 	if others, err := d.othersReport(); others || err != nil {

@@ -274,7 +274,9 @@ func (d *Daemon) removeVolumes(ctx context.Context, jobs []job) []error {
 		case unanswered:
 			errs[i] = &refusal{fmt.Errorf("evict volume %s: the API server did not confirm that it may be evicted", j.volume.Name), refusedUnanswered}
 		default:
-			errs[i] = d.mayRemove(ctx, ref, j)
+			if errs[i] = d.mayRemove(ctx, j); errs[i] == nil && j.orphan() {
+				errs[i] = d.giveUp(ctx, ref, j)
+			}
 			unanswered = refused(errs[i], refusedUnanswered)
 		}
 		if errs[i] == nil {

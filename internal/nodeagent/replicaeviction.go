@@ -28,28 +28,39 @@ type unlabelling struct {
 	at     time.Time // as recorded by the controller
 }
 
-// due returns the moves of a round that may be made now. It remembers since when each replica's label has been
-// gone; a new process waits again.
-func (d *Daemon) due(f observation) (out []eviction.Move) {
+// noteUnlabelled remembers since when each replica's label has been gone; a new process waits again.
+func (d *Daemon) noteUnlabelled(f observation) {
 	seen := map[unlabelling]time.Time{}
 	for _, m := range f.moves {
-		uid := m.PersistentVolume.UID
 		if m.Step == eviction.StepConfirm {
-			its := unlabelling{uid, m.PersistentVolume.Replica.Unlabelled}
+			its := unlabellingOf(m)
 			since, known := d.unlabelled[its]
 			if !known {
 				since = f.at
 			}
 			seen[its] = since
-			if f.at.Sub(since) < grace {
-				continue
-			}
-		}
-		if !d.moves.waits(string(uid), f.at) {
-			out = append(out, m)
 		}
 	}
 	d.unlabelled = seen
+}
+
+func unlabellingOf(m eviction.Move) unlabelling {
+	return unlabelling{m.PersistentVolume.UID, m.PersistentVolume.Replica.Unlabelled}
+}
+
+// due returns the moves of a round that may be made now.
+func (d *Daemon) due(f observation) (out []eviction.Move) {
+	for _, m := range f.moves {
+		if m.Step == eviction.StepConfirm {
+			since, known := d.unlabelled[unlabellingOf(m)]
+			if !known || f.at.Sub(since) < grace {
+				continue
+			}
+		}
+		if !d.moves.waits(string(m.PersistentVolume.UID), f.at) {
+			out = append(out, m)
+		}
+	}
 	return out
 }
 
@@ -113,12 +124,12 @@ func (d *Daemon) move(ctx context.Context, object *corev1.PersistentVolume, m ev
 
 // unlabelledNow fails if the API server still has the node's label for a dataset, which attracts pods.
 func (d *Daemon) unlabelledNow(ctx context.Context, c persistentvolume.Volume) error {
-	node, err := d.api.Node(ctx, d.cfg.Node)
+	labels, err := d.api.NodeLabels(ctx, d.cfg.Node)
 	if err != nil {
 		return err
 	}
 	label := replica.NodeLabel(c.Replica.Dataset)
-	if _, there := node.Labels[label]; there {
+	if _, there := labels[label]; there {
 		return fmt.Errorf("PersistentVolume %s records that label %s was removed from node %s, but it is still there", c.PV, label, d.cfg.Node)
 	}
 	return nil

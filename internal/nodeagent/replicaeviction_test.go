@@ -177,7 +177,7 @@ func TestReplicaOfAPodThatEnds(t *testing.T) {
 // A failed request keeps the replica.
 func TestReplicaOfWhichLittleIsKnown(t *testing.T) {
 	for name, fail := range map[string]string{
-		"the node": "get nodes", "the pods": "list pods", "the readers": "get persistentvolumes", "the replicas": "list persistentvolumes",
+		"the node": "get metadata of nodes", "the pods": "list pods", "the readers": "get persistentvolumes", "the replicas": "list persistentvolumes",
 		"the pods that wait": "list waiting pods", "their claims": "get persistentvolumeclaims", "the write fails": "patch persistentvolumes",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -214,11 +214,11 @@ func TestReplicaWhoseLabelStays(t *testing.T) {
 	r.start()
 	r.untilUnlabelled()
 	r.api.with(func() { r.api.nodeLabels = map[string]string{replica.NodeLabel(datasetHash): "false"} })
-	asked := r.api.requests("get nodes")
+	asked := r.api.requests("get metadata of nodes")
 	r.clock.pass(11 * time.Second)
-	r.eventually(func() bool { return r.api.requests("get nodes") > asked }, "not looked at")
+	r.eventually(func() bool { return r.api.requests("get metadata of nodes") > asked }, "not looked at")
 	r.rounds(3)
-	require.Equal(t, asked+1, r.api.requests("get nodes"), "it is retried too early: the clock stands")
+	require.Equal(t, asked+1, r.api.requests("get metadata of nodes"), "it is retried too early: the clock stands")
 	require.False(t, r.evictable())
 	r.api.with(func() { r.api.nodeLabels = nil })
 	r.clock.pass(time.Minute)

@@ -72,10 +72,12 @@ type rig struct {
 	config   nodeagent.Config
 	registry *prometheus.Registry
 	daemon   *nodeagent.Daemon
-	ready    atomic.Int32
-	back     func() // brings back a stopped API server
-	markers  int    // number of markers so far
-	log      logr.Logger
+	// tune changes the daemon before it runs; nil: it is as in production.
+	tune    func(*nodeagent.Daemon)
+	ready   atomic.Int32
+	back    func() // brings back a stopped API server
+	markers int    // number of markers so far
+	log     logr.Logger
 }
 
 // newRig has pool "flexlvm" of 100 GiB, with a healthy volume and its claim.
@@ -170,6 +172,9 @@ func (r *rig) start() (stop func()) {
 	daemon, err := nodeagent.New(r.config, r.engine, client, nodeagent.Outlets{Events: kube.NewRecorder(ctx, client, nodeagent.Component, r.config.Node), Metrics: nodeagent.NewMetrics(r.registry), Ready: func() { r.ready.Add(1) }})
 	require.NoError(r.t, err)
 	r.daemon = daemon
+	if r.tune != nil {
+		r.tune(daemon)
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- daemon.Run(ctx) }()
 	stop = sync.OnceFunc(func() {

@@ -27,9 +27,11 @@ const (
 )
 
 // round observes the node, acts and reports. It may be killed at any instant: each round repeats unfinished
-// steps, and none acts on an earlier round's decisions.
-func (d *Daemon) round(ctx context.Context) (observation, error) {
+// steps, and none acts on an earlier round's decisions. All but the report times out after d.roundTime.
+func (d *Daemon) round(unbounded context.Context) (observation, error) {
 	start := time.Now()
+	ctx, cancel := context.WithTimeout(unbounded, d.roundTime)
+	defer cancel()
 	d.thaw(ctx)
 	d.attachLoops(ctx)
 	d.declare(ctx) // first, so that the report includes the groups it creates
@@ -51,7 +53,7 @@ func (d *Daemon) round(ctx context.Context) (observation, error) {
 	// The report is published before any PersistentVolume is deleted: it no longer counts the room of a volume
 	// to be released as promised to its claim. Otherwise that room would be promised again as soon as the
 	// PersistentVolume is gone, while the volume still holds it.
-	published := d.publish(ctx, f, err)
+	published := d.publishInTime(unbounded, f, err)
 	if err == nil && published == nil && !d.cfg.DryRun {
 		d.release(ctx, f)
 		d.undelete(ctx, f)

@@ -1,0 +1,82 @@
+package nodeagent
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/flexlvm/flexlvm/internal/discovery"
+)
+
+// errVolumesUnread: nothing may be offered, cleaned or made part of a group before it is known which disks have a
+// PersistentVolume.
+var errVolumesUnread = errors.New("the PersistentVolumes of this node's discovered disks have not been read yet")
+
+// wantVolumes starts the watch of this node's discovered PersistentVolumes. Most clusters discover nothing, and each
+// watch costs the API server.
+func (s *discoverer) wantVolumes() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wantedAt.IsZero() {
+		s.wantedAt = s.d.cfg.Now()
+		close(s.wanted)
+	}
+}
+
+// followVolumes watches the PersistentVolumes from the first wantVolumes on.
+func (s *discoverer) followVolumes(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-s.wanted:
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() {
+		if cache.WaitForCacheSync(ctx.Done(), s.volumes.HasSynced) {
+			s.d.kick() // VolumeGroups may wait
+		}
+	})
+	s.volumes.RunWithContext(ctx)
+}
+
+// awaitVolumes waits until the PersistentVolumes have been read, if they are needed. It returns false if ctx has ended.
+func (s *discoverer) awaitVolumes(ctx context.Context) bool {
+	if !s.needsVolumes() {
+		return ctx.Err() == nil
+	}
+	s.wantVolumes()
+	return cache.WaitForCacheSync(ctx.Done(), s.volumes.HasSynced)
+}
+
+// needsVolumes reports whether the node may have discovered PersistentVolumes: there is a VolumeDiscovery, or the
+// ledger or the last report has disks from one. A VolumeGroup needs to know them, too.
+func (s *discoverer) needsVolumes() bool {
+	if len(s.spec.GetStore().List()) > 0 || s.d.declared != nil && len(s.d.declared.watch.GetStore().List()) > 0 {
+		return true
+	}
+	if own, synced := s.d.watches.nodeStorage(s.d.cfg.Node); !synced || own != nil && len(own.Status.Discovered) > 0 {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ledger, err := s.ledger, error(nil)
+	if ledger == nil {
+		ledger, err = discovery.ReadLedger(s.file)
+	}
+	return err != nil || len(ledger) > 0
+}
+
+// disksKnown reports whether it is known which disks have a PersistentVolume, or this has taken too long to wait for.
+// Until the watch has shown that, disksSeen says that it is unknown.
+func (s *discoverer) disksKnown() bool {
+	if s == nil {
+		return true
+	}
+	s.wantVolumes()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.volumes.HasSynced() || s.d.cfg.Now().Sub(s.wantedAt) > firstLook
+}
