@@ -35,9 +35,9 @@ func (r *Reads) Check(ctx context.Context, disk string, check func(context.Conte
 		return noAnswer(disk, since)
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.limit)
+	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		defer cancel()
 		err := check(ctx)
 		r.end(disk)
 		done <- err

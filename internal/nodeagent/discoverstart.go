@@ -44,11 +44,11 @@ func (s *discoverer) followVolumes(ctx context.Context) {
 
 // awaitVolumes waits until the PersistentVolumes have been read, if they are needed. It returns false if ctx has ended.
 func (s *discoverer) awaitVolumes(ctx context.Context) bool {
-	if !s.needsVolumes() {
-		return ctx.Err() == nil
+	if s.needsVolumes() {
+		s.wantVolumes()
+		_ = cache.WaitForCacheSync(ctx.Done(), s.volumes.HasSynced) // true once synced, even if ctx has ended
 	}
-	s.wantVolumes()
-	return cache.WaitForCacheSync(ctx.Done(), s.volumes.HasSynced)
+	return ctx.Err() == nil
 }
 
 // needsVolumes reports whether the node may have discovered PersistentVolumes: there is a VolumeDiscovery, or the

@@ -3,7 +3,9 @@ package nodeagent_test
 import (
 	"net/http"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -86,4 +88,17 @@ func TestDeclaredGroupAndAForgottenDiscovery(t *testing.T) {
 	maker.with(func() {
 		require.Equal(t, volumegroup.Discovered{Disks: map[string]bool{"naa.5000": true}}, maker.asked[0][0].Discovered)
 	})
+}
+
+// Scans end with the daemon.
+func TestScansEnd(t *testing.T) {
+	t.Parallel()
+	r, disks := newDiscoveryRig(t)
+	var scans atomic.Int32
+	disks.finding = func() { scans.Add(1) }
+	stop := r.start()
+	r.discoveredIs(flexlvmv1.DiscoveredReady)
+	stop()
+	n := scans.Load()
+	require.Never(t, func() bool { return scans.Load() > n+1 }, 200*time.Millisecond, 10*time.Millisecond)
 }
