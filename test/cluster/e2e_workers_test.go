@@ -17,6 +17,8 @@ import (
 
 // TestJobs runs volumes that pods of several nodes share, on a real NFS server. It runs alone until the
 // server is back, because while the server is away kubelet may block with other tests' pods, too.
+// Tests run in the order of their files, and this one must follow TestNothingIsLostWithKubeletAndNode, which
+// reboots the server's node.
 func TestJobs(t *testing.T) {
 	b := newJobsBed(t)
 	await.Until(t, patience, func() string {
