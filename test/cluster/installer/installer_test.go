@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,11 +33,14 @@ type bed struct {
 	tools   string // the folder of helm
 	readme  *manual
 	install *manual
+	next    func() (string, error) // the image of the release to upgrade to
 }
 
 // TestInstaller tests the life of an installation as README.md and docs/install.md describe it.
 func TestInstaller(t *testing.T) {
+	next := buildNext(t)
 	b := start(t)
+	b.next = next
 	b.testNewUser(t)
 	t.Run("runs with no more rights than it needs", b.testRights)
 	t.Run("upgrade", b.testUpgrade)
@@ -48,9 +52,21 @@ func TestInstaller(t *testing.T) {
 	t.Run("every command of the guide", b.install.allRun)
 }
 
+// buildNext builds the image of the release to upgrade to, beside what comes before, and returns a
+// function that waits for it.
+func buildNext(t *testing.T) func() (string, error) {
+	t.Helper()
+	build := sync.OnceValues(func() (string, error) { return cluster.BuildImage(t.Context(), next) })
+	ended := make(chan struct{})
+	go func() { _, _ = build(); close(ended) }()
+	t.Cleanup(func() { <-ended })
+	return build
+}
+
 // world returns a folder with the files that the documentation's commands name. The disk's name is
-// filled into the example of a volume group, and the installer's readiness is probed more often, so that
-// the test does not wait.
+// filled into the example of a volume group. So that the test does not wait, the installer's readiness
+// is probed more often, and pods have less time to end: a namespace's deletion is only tried again after
+// half of their longest grace period.
 func (b *bed) world(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -59,6 +75,8 @@ func (b *bed) world(t *testing.T) string {
 	}
 	edit(t, filepath.Join(dir, "examples/volumegroup.yaml"), "byID: nvme-Samsung_SSD_980_*", "byID: serial-"+disk)
 	edit(t, filepath.Join(dir, "installer/node/installer.yaml"), "periodSeconds: 20", "periodSeconds: 2")
+	edit(t, filepath.Join(dir, "installer/node/installer.yaml"), "terminationGracePeriodSeconds: 10", "terminationGracePeriodSeconds: 5")
+	edit(t, filepath.Join(dir, "installer/base/provisioner.yaml"), "terminationGracePeriodSeconds: 30", "terminationGracePeriodSeconds: 5")
 	return dir
 }
 
@@ -180,9 +198,9 @@ func (b *bed) rolledOut(t *testing.T) {
 	b.kubectl(t, "rollout", "status", "-n", "flexlvm-system", "daemonset/flexlvm-gc", "--timeout=4m")
 }
 
-// next prepares the documentation's folder for the release to upgrade to. Its installer checks the
+// toNext prepares the documentation's folder for the release to upgrade to. Its installer checks the
 // driver more often, so that the test does not wait.
-func (b *bed) next(t *testing.T) {
+func (b *bed) toNext(t *testing.T) {
 	t.Helper()
 	shipped, err := cluster.ShippedRelease()
 	require.NoError(t, err)
@@ -224,7 +242,7 @@ func (b *bed) testRights(t *testing.T) {
 func (b *bed) testUpgrade(t *testing.T) {
 	shipped, err := cluster.ShippedRelease()
 	require.NoError(t, err)
-	image, err := cluster.BuildImage(t.Context(), next)
+	image, err := b.next()
 	require.NoError(t, err)
 	require.NoError(t, b.LoadImage(t.Context(), image))
 	b.onNode(t, "sh", "-c", `rm -f /run/stop; (
@@ -235,7 +253,7 @@ func (b *bed) testUpgrade(t *testing.T) {
 			n=$((n+1))
 			sleep 0.1 # the upgrade has this processor, too
 		done; echo "$n $bad" >/run/count ) >/dev/null 2>&1 &`)
-	b.next(t)
+	b.toNext(t)
 	b.startPod(t, "before")
 	b.install.run(t, "kubectl apply -k installer/")
 	b.startPod(t, "during-1")
@@ -311,6 +329,6 @@ func (b *bed) testReadiness(t *testing.T) {
 func (b *bed) testDriverLost(t *testing.T) {
 	for _, damage := range []string{"rm " + driver, "truncate -s 1000 " + driver, "rm -r " + pluginDir} {
 		b.onNode(t, "sh", "-c", damage)
-		b.onNode(t, "timeout", "90", "sh", "-c", `until "`+driver+`" version 2>/dev/null | grep -q `+next+`; do sleep 1; done`)
+		b.onNode(t, "timeout", "90", "sh", "-c", `until "`+driver+`" version 2>/dev/null | grep -q `+next+`; do sleep 0.2; done`)
 	}
 }
