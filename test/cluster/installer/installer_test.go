@@ -64,9 +64,8 @@ func buildNext(t *testing.T) func() (string, error) {
 }
 
 // world returns a folder with the files that the documentation's commands name. The disk's name is
-// filled into the example of a volume group. So that the test does not wait, the installer's readiness
-// is probed more often, and pods have less time to end: a namespace's deletion is only tried again after
-// half of their longest grace period.
+// filled into the example of a volume group, and the installer's readiness is probed more often, so that
+// the test does not wait.
 func (b *bed) world(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -75,8 +74,6 @@ func (b *bed) world(t *testing.T) string {
 	}
 	edit(t, filepath.Join(dir, "examples/volumegroup.yaml"), "byID: nvme-Samsung_SSD_980_*", "byID: serial-"+disk)
 	edit(t, filepath.Join(dir, "installer/node/installer.yaml"), "periodSeconds: 20", "periodSeconds: 2")
-	edit(t, filepath.Join(dir, "installer/node/installer.yaml"), "terminationGracePeriodSeconds: 10", "terminationGracePeriodSeconds: 5")
-	edit(t, filepath.Join(dir, "installer/base/provisioner.yaml"), "terminationGracePeriodSeconds: 30", "terminationGracePeriodSeconds: 5")
 	return dir
 }
 
