@@ -91,9 +91,7 @@ func start(t *testing.T, args ...string) *bed {
 	return b
 }
 
-// provisionerPatch has the provisioner probed soon, as cluster.ProbedSoon the installer. It also keeps
-// the provisioner's lease while a test stops the API server. That a lost lease is regained is tested in
-// test/cluster/provisioner.
+// provisionerPatch has the provisioner probed soon, as cluster.ProbedSoon the installer.
 const provisionerPatch = `
 apiVersion: apps/v1
 kind: Deployment
@@ -103,7 +101,6 @@ spec:
     spec:
       containers:
         - name: provisioner
-          args: [--loader-image=$(IMAGE), --lease-duration=60s, --lease-renew-deadline=50s]
           readinessProbe: {periodSeconds: 5}
 `
 

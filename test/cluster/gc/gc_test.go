@@ -28,12 +28,12 @@ var (
 	// idle also runs no periodic rounds, so that every action follows from an observed event.
 	idle = append([]string{"--interval=10m"}, calm...)
 	// watchful has the shipped thresholds and frequent periodic rounds.
-	watchful = []string{"--min-age=0s", "--interval=2s", "--headroom=0"}
+	watchful = []string{"--min-age=0s", "--interval=1s", "--headroom=0"}
 	// tidy is watchful, does not take half a minute to clean a disk, and trims each minute what by
 	// default is trimmed weekly.
 	tidy = append([]string{"--wipe-rate=1Gi", "--trim-interval=1m"}, watchful...)
 	// greedy evicts everything that may be evicted immediately.
-	greedy = []string{"--min-age=0s", "--interval=2s", "--high-threshold-percent=1", "--low-threshold-percent=0", "--wipe-rate=300Mi"}
+	greedy = []string{"--min-age=0s", "--interval=1s", "--high-threshold-percent=1", "--low-threshold-percent=0", "--wipe-rate=300Mi"}
 	// reckless is greedy, and evicts orphans, too.
 	reckless = append([]string{"--evict-orphans", "--orphan-age=0s", "--orphan-share-percent=100"}, greedy...)
 )
@@ -54,14 +54,16 @@ func startTest(t *testing.T, args ...string) *daemonTest {
 
 // together runs parts in parallel with the daemon's arguments.
 func (d *daemonTest) together(name string, args []string, parts map[string]func(*testing.T)) {
-	d.then(name, args, func(t *testing.T) {
-		for name, part := range parts {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				part(t)
-			})
-		}
-	})
+	d.then(name, args, func(t *testing.T) { inParallel(t, parts) })
+}
+
+func inParallel(t *testing.T, parts map[string]func(*testing.T)) {
+	for name, part := range parts {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			part(t)
+		})
+	}
 }
 
 // inOrder returns a part that runs others one after the other, until one fails.
@@ -108,13 +110,15 @@ func TestNodeDaemon(t *testing.T) {
 		"removed at once":                  d.testRemovedAtOnce,
 		"retained":                         d.testRetained,
 		"PersistentVolume deleted by hand": d.testDeletedByHand,
-		"pressure":                         d.testPressure,
 		"copied":                           d.testCopied,
 	}
 	for layout, c := range layoutCases {
 		parts[layout] = func(t *testing.T) { d.testLayout(t, layout, c) }
 	}
-	d.together("volumes", calm, parts)
+	d.then("volumes", calm, func(t *testing.T) {
+		t.Run("pressure", d.testPressure) // it begins first, as it waits the longest
+		inParallel(t, parts)
+	})
 	d.then("report", calm, d.testReport)
 	d.then("IO limits", idle, d.testIOLimits)
 	d.together("beside disks", tidy, map[string]func(*testing.T){
@@ -138,8 +142,8 @@ func TestNodeDaemonWithFaults(t *testing.T) {
 	d := startTest(t, greedy...)
 	d.then("deleted at every moment", greedy, func(t *testing.T) { d.testDeletedAtEveryMoment(t, d.strangers) })
 	d.then("killed again and again", greedy, func(t *testing.T) { d.testKilledAgainAndAgain(t, d.strangers) })
-	d.then("API server away", watchful, d.testServerAway)
-	d.then("pod deleted by force", watchful, d.testDeletedByForce)
 	d.then("API server without memory", greedy, func(t *testing.T) { d.testEmptyList(t, d.strangers) })
+	d.then("pod deleted by force", watchful, d.testDeletedByForce)
+	d.then("API server away", watchful, d.testServerAway) // last, as clients wait before they try again
 	d.end()
 }

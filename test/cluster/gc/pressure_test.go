@@ -18,7 +18,7 @@ import (
 
 // testPressure: a group with space for four volumes has three released ones and one in use. A claim
 // that does not fit gets the space of the least recently used ones, and no more of them are evicted
-// than necessary.
+// than necessary. The test runs in parallel with others once its volumes are released.
 func (b *bed) testPressure(t *testing.T) {
 	s := b.space(t, "pressure")
 	names := []string{"kept", "oldest", "older", "old"}
@@ -41,6 +41,7 @@ func (b *bed) testPressure(t *testing.T) {
 		require.Equal(t, volume.Unreferenced, b.stateOf(t, volumes[name]), name)
 	}
 	b.say(t, "three volumes wait, %d MiB are free", b.free(t, small)/mib)
+	t.Parallel()
 
 	s.comes("one", "64Mi")
 	require.Equal(t, volume.State(""), b.stateOf(t, volumes["oldest"]))

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,11 +33,14 @@ type bed struct {
 	tools   string // the folder of helm
 	readme  *manual
 	install *manual
+	next    func() (string, error) // the image of the release to upgrade to
 }
 
 // TestInstaller tests the life of an installation as README.md and docs/install.md describe it.
 func TestInstaller(t *testing.T) {
+	next := buildNext(t)
 	b := start(t)
+	b.next = next
 	b.testNewUser(t)
 	t.Run("runs with no more rights than it needs", b.testRights)
 	t.Run("upgrade", b.testUpgrade)
@@ -46,6 +50,17 @@ func TestInstaller(t *testing.T) {
 	t.Run("helm", b.testHelm)
 	t.Run("every command of the README", b.readme.allRun)
 	t.Run("every command of the guide", b.install.allRun)
+}
+
+// buildNext builds the image of the release to upgrade to, beside what comes before, and returns a
+// function that waits for it.
+func buildNext(t *testing.T) func() (string, error) {
+	t.Helper()
+	build := sync.OnceValues(func() (string, error) { return cluster.BuildImage(t.Context(), next) })
+	ended := make(chan struct{})
+	go func() { _, _ = build(); close(ended) }()
+	t.Cleanup(func() { <-ended })
+	return build
 }
 
 // world returns a folder with the files that the documentation's commands name. The disk's name is
@@ -180,9 +195,9 @@ func (b *bed) rolledOut(t *testing.T) {
 	b.kubectl(t, "rollout", "status", "-n", "flexlvm-system", "daemonset/flexlvm-gc", "--timeout=4m")
 }
 
-// next prepares the documentation's folder for the release to upgrade to. Its installer checks the
+// toNext prepares the documentation's folder for the release to upgrade to. Its installer checks the
 // driver more often, so that the test does not wait.
-func (b *bed) next(t *testing.T) {
+func (b *bed) toNext(t *testing.T) {
 	t.Helper()
 	shipped, err := cluster.ShippedRelease()
 	require.NoError(t, err)
@@ -224,7 +239,7 @@ func (b *bed) testRights(t *testing.T) {
 func (b *bed) testUpgrade(t *testing.T) {
 	shipped, err := cluster.ShippedRelease()
 	require.NoError(t, err)
-	image, err := cluster.BuildImage(t.Context(), next)
+	image, err := b.next()
 	require.NoError(t, err)
 	require.NoError(t, b.LoadImage(t.Context(), image))
 	b.onNode(t, "sh", "-c", `rm -f /run/stop; (
@@ -235,7 +250,7 @@ func (b *bed) testUpgrade(t *testing.T) {
 			n=$((n+1))
 			sleep 0.1 # the upgrade has this processor, too
 		done; echo "$n $bad" >/run/count ) >/dev/null 2>&1 &`)
-	b.next(t)
+	b.toNext(t)
 	b.startPod(t, "before")
 	b.install.run(t, "kubectl apply -k installer/")
 	b.startPod(t, "during-1")
@@ -311,6 +326,6 @@ func (b *bed) testReadiness(t *testing.T) {
 func (b *bed) testDriverLost(t *testing.T) {
 	for _, damage := range []string{"rm " + driver, "truncate -s 1000 " + driver, "rm -r " + pluginDir} {
 		b.onNode(t, "sh", "-c", damage)
-		b.onNode(t, "timeout", "90", "sh", "-c", `until "`+driver+`" version 2>/dev/null | grep -q `+next+`; do sleep 1; done`)
+		b.onNode(t, "timeout", "90", "sh", "-c", `until "`+driver+`" version 2>/dev/null | grep -q `+next+`; do sleep 0.2; done`)
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 // testUninstall: the driver stays as long as kubelet needs it, and is removed then.
 func (b *bed) testUninstall(t *testing.T) {
-	b.next(t)
+	b.toNext(t)
 	declared := b.declare(t)
 	require.Contains(t, b.install.run(t, "kubectl get pv -o custom-columns=VOLUME:.metadata.name,FLEXVOLUME:.spec.flexVolume.driver,CSI:.spec.csi.driver,NFS:.spec.nfs.path,LOCAL:.spec.local.path,NAMESPACE:.spec.claimRef.namespace,CLAIM:.spec.claimRef.name,STATUS:.status.phase"), b.volume(t))
 	listed := b.install.run(t, "kubectl get volumemanagers.flexlvm.io,localvolumes.flexlvm.io -A")
