@@ -17,9 +17,9 @@ const (
 	newerGone   = "no copy that is known to be up to date is part of the volume any more: read " + outdatedDoc
 )
 
-// checkCopies returns an error if no usable copy of an active raid1 volume is known to be up to date: the host may
-// have activated it at boot. A copy-on-write snapshot shares data with its source, so that is checked for it.
-// For a snapshot it queries LVM; for a raid1 volume only if that has a note.
+// checkCopies returns an error if an active volume must not be used because of its note (checkNote, checkConverted),
+// for example because the host has activated it at boot. A copy-on-write snapshot shares data with its source, so the
+// source is checked too. For a snapshot it queries LVM; for a raid1 volume only if that has a note.
 func (e *Engine) checkCopies(ctx context.Context, lv lvm.LogicalVolume) error {
 	if lv.Of != "" {
 		source, err := e.lvm.Volume(ctx, lv.Group, lv.Of)
@@ -41,7 +41,8 @@ func (e *Engine) checkCopies(ctx context.Context, lv lvm.LogicalVolume) error {
 		return err
 	}
 	if err := e.checkNote(ctx, lv, copies); err != nil {
-		return errors.Join(err, e.noteStale(ctx, lv, copies))
+		lv.Active = true // it may have been activated since lv was read; its sync is unknown then
+		return errors.Join(err, e.recordOutdated(ctx, lv, copies))
 	}
 	return nil
 }

@@ -87,3 +87,21 @@ func TestNoteOfAnEarlierVersionBecomesStale(t *testing.T) {
 		require.ErrorContains(t, w.checkCopies(ctx, w.lv), "which is unknown to this node", newer)
 	}
 }
+
+// The disk with the newer copy drops out while the old copy is updated from it, and the pod starts again. Nobody has
+// used the old copy alone, so both are used once the disk is back.
+func TestNewerCopyThatIsAwayWhileTheOtherIsUpdated(t *testing.T) {
+	w, ctx := watchMirror(t), t.Context()
+	w.look(true, "partial", "100.00", "partial", "")
+	w.look(true, "partial", "12.34", "", "partial")
+	for _, active := range []bool{true, false} {
+		lv := w.lv
+		if lv.Active = active; !active {
+			lv.Sync = "" // it was read before its activation
+		}
+		require.ErrorContains(t, w.checkCopies(ctx, lv), "only copy data_rimage_0 of volume flexlvm/data can be used")
+		require.False(t, w.note().Stale, active)
+	}
+	w.look(false, "", "", "", "")
+	require.NoError(t, w.activate(ctx, w.lv))
+}

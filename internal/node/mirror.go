@@ -98,20 +98,6 @@ func (e *Engine) activateComplete(ctx context.Context, lv lvm.LogicalVolume) ([]
 	return copies, nil
 }
 
-// noteStale notes that only copies that are out of date are active.
-func (e *Engine) noteStale(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy) error {
-	release, err := e.lockCopyNotes(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
-	note, err := e.copyNotes.read(lv.UUID)
-	if err != nil {
-		return err
-	}
-	return e.markStale(lv, note, copies)
-}
-
 // markStale writes the note of an active volume none of whose usable copies is known to be up to date.
 func (e *Engine) markStale(lv lvm.LogicalVolume, note copyNote, copies []lvm.Copy) error {
 	usable := usableCopies(copies)
@@ -157,8 +143,8 @@ func (e *Engine) missingDevices(ctx context.Context, g volume.Group) string {
 	return "with the UUIDs " + strings.Join(missing, ", ")
 }
 
-// recordOutdated notes the missing copies of an inactive volume as out of date, because it is about to be activated
-// without them.
+// recordOutdated notes which copies of a volume are out of date (updateNote): of an inactive one the missing copies,
+// because it is about to be activated without them.
 func (e *Engine) recordOutdated(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy) error {
 	release, err := e.lockCopyNotes(ctx)
 	if err != nil {
@@ -169,7 +155,7 @@ func (e *Engine) recordOutdated(ctx context.Context, lv lvm.LogicalVolume, copie
 	if err != nil {
 		return err
 	}
-	return e.updateNote(lv, note, copies, false)
+	return e.updateNote(lv, note, copies, inSync(lv))
 }
 
 // updateNote notes which copies are out of date from now on. inSync reports that the volume is active and its usable

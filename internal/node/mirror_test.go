@@ -110,10 +110,12 @@ func TestMirrorIsNotActivatedOnAnOldCopy(t *testing.T) {
 		require.ErrorContains(t, err, says)
 	}
 	require.Equal(t, []string{"complete"}, m.ran)
+	lv.Active, lv.Sync = true, "100.00"
 	require.ErrorContains(t, e.checkCopies(ctx, lv), "only copy data_rimage_1 of volume flexlvm/data can be used", "the host has activated it")
 	m.health = [2]string{"refresh needed", ""}
 	require.ErrorContains(t, e.checkCopies(ctx, lv), "has been active without the others since", "its disk was taken out of the group")
 
+	lv.Active, lv.Sync = false, ""
 	m.ran, m.health = nil, [2]string{}
 	require.ErrorContains(t, e.activate(ctx, lv), "copy data_rimage_1 of volume flexlvm/data is recorded as out of date since 2026-05-04T03:02:01Z, and has been active without the others since")
 	require.ErrorContains(t, e.checkCopies(ctx, lv), "has been active without the others since")
