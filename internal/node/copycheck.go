@@ -66,12 +66,11 @@ func (e *Engine) checkConverted(lv lvm.LogicalVolume) error {
 // others, or no usable copy is known to be up to date. A note that cannot be read only matters while copies are
 // missing: otherwise, the kernel finds the newest of them itself.
 func (e *Engine) checkNote(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy) error {
-	if err := e.checkStale(lv, copies); err != nil {
-		return err
-	}
 	note, err := e.copyNotes.read(lv.UUID)
-	usable := usableCopies(copies)
+	usable, stale := usableCopies(copies), note.staleCopies(copies)
 	switch {
+	case len(stale) > 0:
+		return e.staleErr(lv, note, copies, stale)
 	case err != nil && len(usable) == len(copies):
 		return nil
 	case err != nil:
@@ -98,17 +97,9 @@ func (e *Engine) newerData(ctx context.Context, lv lvm.LogicalVolume, note copyN
 	return newerGone
 }
 
-// checkStale returns an error if a present copy is out of date and has been active alone since. The volume can only
-// be used without such a copy, because the kernel may take it for the newest, or by a person's decision.
-func (e *Engine) checkStale(lv lvm.LogicalVolume, copies []lvm.Copy) error {
-	note, err := e.copyNotes.read(lv.UUID)
-	if err != nil {
-		return nil // checkNote reports that
-	}
-	stale := note.staleCopies(copies)
-	if len(stale) == 0 {
-		return nil
-	}
+// staleErr returns the error for a volume with present copies that are out of date and have been active alone since. It
+// can only be used without them, because the kernel may take them for the newest, or by a person's decision.
+func (e *Engine) staleErr(lv lvm.LogicalVolume, note copyNote, copies, stale []lvm.Copy) error {
 	others := "to use the others, take its device away from this node, and the volume is used without it"
 	if !note.mayReturn(copies) {
 		others = newerGone

@@ -65,6 +65,9 @@ func TestNewerCopyThatWasRemovedFromTheGroup(t *testing.T) {
 	require.ErrorContains(t, err, "only copy data_rimage_0 of volume flexlvm/data can be used, which lacks what was written after 2026-05-04T03:02:01Z")
 	require.ErrorContains(t, err, "no copy that is known to be up to date is part of the volume any more: read "+outdatedDoc)
 	require.NotContains(t, err.Error(), "bring them back")
+	w.ran = nil
+	require.ErrorContains(t, w.activate(ctx, w.lv), "only copy data_rimage_0", "LVM calls the volume complete")
+	require.Empty(t, w.ran)
 	w.look(true, "", "100.00", "", "removed")
 	err = w.checkCopies(ctx, w.lv)
 	require.ErrorContains(t, err, "has been active without the others since")

@@ -33,9 +33,9 @@ func sinceBoot() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// activate activates a volume. It activates a raid1 volume with missing copies only once bootGrace has passed,
-// and only if a present copy is up to date. Before that, it notes that the missing copies are out of date. It does not
-// activate a volume with a note that was converted from raid1 (checkConverted).
+// activate activates a volume. It does not activate a volume that must not be used because of its note (checkNote,
+// checkConverted). It activates a raid1 volume with missing copies only once bootGrace has passed, and first notes that
+// these copies are out of date.
 func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
 	if lv.Of != "" { // LVM activates a copy-on-write snapshot together with its source
 		source, err := e.lvm.Volume(ctx, lv.Group, lv.Of)
@@ -53,11 +53,12 @@ func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
 		return e.lvm.Activate(ctx, lv)
 	}
 	if e.copyNotes.exists(lv.UUID) {
+		// LVM calls a volume complete even if a copy was lost together with its device, which was removed from the group.
 		copies, err := e.copiesOf(ctx, lv)
 		if err != nil {
 			return err
 		}
-		if err := e.checkStale(lv, copies); err != nil {
+		if err := e.checkNote(ctx, lv, copies); err != nil {
 			return err
 		}
 	}

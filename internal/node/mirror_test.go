@@ -36,8 +36,8 @@ func (m *fakeMirror) run(argv ...string) (string, error) {
 	case "lvchange":
 		complete := slices.Contains(argv, "complete")
 		m.ran = append(m.ran, map[bool]string{true: "complete", false: "degraded"}[complete])
-		missing := slices.Contains(m.health[:], "partial") || slices.Contains(m.health[:], "removed")
-		if m.broken || complete && missing || m.health == [2]string{"partial", "partial"} {
+		// To LVM, a volume is complete although the device of a copy was removed from the group.
+		if m.broken || complete && slices.Contains(m.health[:], "partial") || m.health == [2]string{"partial", "partial"} {
 			return "", exec.CodeExitError{Code: 5, Err: errors.New("Refusing activation of partial LV")}
 		}
 		return "", nil
@@ -109,7 +109,7 @@ func TestMirrorIsNotActivatedOnAnOldCopy(t *testing.T) {
 	for _, says := range []string{"only copy data_rimage_1 of volume flexlvm/data can be used", "lacks what was written after 2026-05-04T03:02:01Z", "pv-away", "remove " + e.copyNotes.file(lv.UUID)} {
 		require.ErrorContains(t, err, says)
 	}
-	require.Equal(t, []string{"complete"}, m.ran)
+	require.Empty(t, m.ran)
 	lv.Active, lv.Sync = true, "100.00"
 	require.ErrorContains(t, e.checkCopies(ctx, lv), "only copy data_rimage_1 of volume flexlvm/data can be used", "the host has activated it")
 	m.health = [2]string{"refresh needed", ""}
@@ -146,7 +146,7 @@ func TestMirrorWithoutANote(t *testing.T) {
 	e.copyNotes = copyNotes(os.DevNull)
 	m.ran = nil
 	require.Error(t, e.activate(ctx, lv))
-	require.Equal(t, []string{"complete"}, m.ran, "not before it is on record")
+	require.Empty(t, m.ran, "not before it is on record")
 
 	e, m = mirrorEngine(t)
 	m.health = [2]string{"partial", "partial"}

@@ -59,6 +59,17 @@ func TestMirrorIsMadeLinearFromAnOldCopy(t *testing.T) {
 	v.unmount(target)
 }
 
+// The disk with the newer copy was removed from the group while the volume was inactive, so that LVM calls the volume
+// complete. It is not activated from the old copy.
+func TestInactiveMirrorIsReducedToAnOldCopy(t *testing.T) {
+	v := newMirrored(t)
+	v.oldCopy()
+	v.shell("vgchange --activate n %[1]s && vgreduce --removemissing --force %[1]s", v.group)
+	v.refused("which lacks what was written after")
+	v.refused(newerGone)
+	v.set(1, v.table(1))
+}
+
 // The disk with the newer copy was removed from the group and is intact: it is put back as docs/node-loss.md describes,
 // and the volume has the newer data.
 func TestRemovedDiskIsPutBack(t *testing.T) {
