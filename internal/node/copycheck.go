@@ -11,6 +11,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
+// ErrConverted: a volume was converted from raid1, and may consist of a copy that was out of date.
+var ErrConverted = errors.New("volume may hold old data")
+
 const (
 	// outdatedDoc is the runbook for volumes that are not used because of their notes.
 	outdatedDoc = "docs/node-loss.md#a-copy-that-is-out-of-date"
@@ -59,7 +62,7 @@ func (e *Engine) checkConverted(lv lvm.LogicalVolume) error {
 		since = note.Since.UTC().Format(time.RFC3339)
 	}
 	return fmt.Errorf("%w: volume %s/%s is no longer raid1, and had a copy that lacked what was written after %s, while the volume was in use; whether it consists of that copy now is unknown to this node: decide whether its data is recent enough (%s), and to use it, remove %s",
-		lvm.ErrPartial, lv.Group, lv.Name, since, outdatedDoc, e.copyNotes.file(lv.UUID))
+		ErrConverted, lv.Group, lv.Name, since, outdatedDoc, e.copyNotes.file(lv.UUID))
 }
 
 // checkNote returns an error if a volume must not be used because of its note: an outdated copy may overwrite the
@@ -76,7 +79,7 @@ func (e *Engine) checkNote(ctx context.Context, lv lvm.LogicalVolume, copies []l
 	case err != nil:
 		return fmt.Errorf("volume %s/%s lacks copies, and is not used before it is known whether the others are up to date: %w; bring the missing devices back, or inspect that file and remove it", lv.Group, lv.Name, err)
 	case len(usable) == 0:
-		return fmt.Errorf("%w: no copy of volume %s/%s can be used (missing: %s); see `lvs -a -o +lv_health_status %s`", lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), lv.Group)
+		return fmt.Errorf("%w: no copy of volume %s/%s can be used (missing: %s); see `lvs -a -o +lv_health_status %s`, and bring the devices back%s", lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), lv.Group, restoreMissing(lv.Group))
 	case note.hasUpToDate(usable):
 		return nil
 	}
@@ -92,7 +95,7 @@ func (e *Engine) checkNote(ctx context.Context, lv lvm.LogicalVolume, copies []l
 // newerData says what to do to use a copy that is up to date and not usable now, for error messages.
 func (e *Engine) newerData(ctx context.Context, lv lvm.LogicalVolume, note copyNote, copies []lvm.Copy) string {
 	if note.mayReturn(copies) {
-		return fmt.Sprintf("the devices with newer data are missing (%s): bring them back", e.missingDevices(ctx, lv.Group))
+		return fmt.Sprintf("the devices with newer data are missing (%s): bring them back%s", e.missingDevices(ctx, lv.Group), restoreMissing(lv.Group))
 	}
 	return newerGone
 }

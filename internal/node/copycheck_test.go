@@ -24,7 +24,8 @@ func TestMirrorThatIsConvertedToLinear(t *testing.T) {
 		linear := w.lv
 		linear.Shape, w.ran = volume.Shape{Layout: volume.Linear}, nil
 		for _, err := range []error{w.activate(ctx, linear), w.checkCopies(ctx, linear)} {
-			require.ErrorIs(t, err, lvm.ErrPartial, name)
+			require.ErrorIs(t, err, ErrConverted, name)
+			require.NotContains(t, err.Error(), lvm.ErrPartial.Error(), name)
 			require.ErrorContains(t, err, "volume flexlvm/data is no longer raid1, and had a copy that lacked what was written after 2026-05-04T03:02:01Z", name)
 			require.ErrorContains(t, err, "remove "+w.copyNotes.file(linear.UUID), name)
 		}
@@ -102,7 +103,9 @@ func TestNewerCopyThatIsAwayWhileTheOtherIsUpdated(t *testing.T) {
 		if lv.Active = active; !active {
 			lv.Sync = "" // it was read before its activation
 		}
-		require.ErrorContains(t, w.checkCopies(ctx, lv), "only copy data_rimage_0 of volume flexlvm/data can be used")
+		err := w.checkCopies(ctx, lv)
+		require.ErrorContains(t, err, "only copy data_rimage_0 of volume flexlvm/data can be used")
+		require.ErrorContains(t, err, "bring them back (if `pvs -o +pv_missing` still shows a disk that is back as missing: `vgextend --restoremissing flexlvm DEVICE`)")
 		require.False(t, w.note().Stale, active)
 	}
 	w.look(false, "", "", "", "")

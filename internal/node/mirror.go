@@ -93,8 +93,8 @@ func (e *Engine) activateComplete(ctx context.Context, lv lvm.LogicalVolume) ([]
 	if wait := bootGrace - e.uptime(); wait > 0 {
 		// Rounded to a minute: retries return the same text, so they count as one event.
 		from := e.now().Add(wait + time.Minute).Truncate(time.Minute)
-		return nil, fmt.Errorf("%w: volume %s/%s has copies on devices that are missing (%s) and that may still appear after the boot; from %s on it is activated without them; this call is retried",
-			lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), from.UTC().Format(time.RFC3339))
+		return nil, fmt.Errorf("%w: volume %s/%s has copies on devices that are missing (%s) and that may still appear after the boot%s; from %s on it is activated without them; this call is retried",
+			lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), restoreMissing(lv.Group), from.UTC().Format(time.RFC3339))
 	}
 	return copies, nil
 }

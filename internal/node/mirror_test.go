@@ -89,6 +89,7 @@ func TestMirrorIsNotActivatedOnAnOldCopy(t *testing.T) {
 	err := e.activate(ctx, lv)
 	require.ErrorIs(t, err, lvm.ErrPartial)
 	require.ErrorContains(t, err, "pv-away")
+	require.ErrorContains(t, err, "`vgextend --restoremissing flexlvm DEVICE`")
 	require.ErrorContains(t, err, "from 2026-05-04T03:04:00Z on it is activated without them")
 	require.Equal(t, []string{"complete"}, m.ran)
 	require.False(t, e.copyNotes.exists(lv.UUID))
@@ -151,6 +152,7 @@ func TestMirrorWithoutANote(t *testing.T) {
 	e, m = mirrorEngine(t)
 	m.health = [2]string{"partial", "partial"}
 	require.ErrorContains(t, e.activate(ctx, lv), "Refusing activation")
+	require.ErrorContains(t, e.checkNote(ctx, lv, []lvm.Copy{{Name: "data_rimage_0", Missing: true}}), "bring the devices back (if `pvs")
 	m.health, m.broken = [2]string{}, true
 	require.ErrorContains(t, e.activate(ctx, lv), "Refusing activation")
 	require.Equal(t, []string{"complete", "complete"}, m.ran)
