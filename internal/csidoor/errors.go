@@ -43,6 +43,7 @@ var codesOf = []struct {
 	{luks.ErrBusy, codes.Unavailable},
 	{lvm.ErrSuspended, codes.Unavailable},
 	{lvm.ErrPartial, codes.Unavailable},
+	{node.ErrConverted, codes.Unavailable},
 	{lvm.ErrNoVolume, codes.NotFound},
 	{lvm.ErrNoGroup, codes.FailedPrecondition},
 	{lvm.ErrExported, codes.FailedPrecondition},

@@ -26,6 +26,7 @@ func TestCodes(t *testing.T) {
 		{lvm.ErrNoSpace, codes.ResourceExhausted},
 		{lvm.ErrNoGroup, codes.FailedPrecondition},
 		{lvm.ErrPartial, codes.Unavailable},
+		{node.ErrConverted, codes.Unavailable},
 		{fmt.Errorf("%w, and now: %w", node.ErrLost, lvm.ErrNoVolume), codes.DataLoss},
 		{node.ErrDamaged, codes.DataLoss},
 		{node.ErrRefused, codes.PermissionDenied},

@@ -11,15 +11,18 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
+// ErrConverted: a volume was converted from raid1, and may consist of a copy that was out of date.
+var ErrConverted = errors.New("volume may hold old data")
+
 const (
 	// outdatedDoc is the runbook for volumes that are not used because of their notes.
 	outdatedDoc = "docs/node-loss.md#a-copy-that-is-out-of-date"
 	newerGone   = "no copy that is known to be up to date is part of the volume any more: read " + outdatedDoc
 )
 
-// checkCopies returns an error if no usable copy of an active raid1 volume is known to be up to date: the host may
-// have activated it at boot. A copy-on-write snapshot shares data with its source, so that is checked for it.
-// For a snapshot it queries LVM; for a raid1 volume only if that has a note.
+// checkCopies returns an error if an active volume must not be used because of its note (checkNote, checkConverted),
+// for example because the host has activated it at boot. A copy-on-write snapshot shares data with its source, so the
+// source is checked too. For a snapshot it queries LVM; for a raid1 volume only if that has a note.
 func (e *Engine) checkCopies(ctx context.Context, lv lvm.LogicalVolume) error {
 	if lv.Of != "" {
 		source, err := e.lvm.Volume(ctx, lv.Group, lv.Of)
@@ -41,7 +44,8 @@ func (e *Engine) checkCopies(ctx context.Context, lv lvm.LogicalVolume) error {
 		return err
 	}
 	if err := e.checkNote(ctx, lv, copies); err != nil {
-		return errors.Join(err, e.noteStale(ctx, lv, copies))
+		lv.Active = true // it may have been activated since lv was read; its sync is unknown then
+		return errors.Join(err, e.recordOutdated(ctx, lv, copies))
 	}
 	return nil
 }
@@ -58,25 +62,24 @@ func (e *Engine) checkConverted(lv lvm.LogicalVolume) error {
 		since = note.Since.UTC().Format(time.RFC3339)
 	}
 	return fmt.Errorf("%w: volume %s/%s is no longer raid1, and had a copy that lacked what was written after %s, while the volume was in use; whether it consists of that copy now is unknown to this node: decide whether its data is recent enough (%s), and to use it, remove %s",
-		lvm.ErrPartial, lv.Group, lv.Name, since, outdatedDoc, e.copyNotes.file(lv.UUID))
+		ErrConverted, lv.Group, lv.Name, since, outdatedDoc, e.copyNotes.file(lv.UUID))
 }
 
 // checkNote returns an error if a volume must not be used because of its note: an outdated copy may overwrite the
 // others, or no usable copy is known to be up to date. A note that cannot be read only matters while copies are
 // missing: otherwise, the kernel finds the newest of them itself.
 func (e *Engine) checkNote(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy) error {
-	if err := e.checkStale(lv, copies); err != nil {
-		return err
-	}
 	note, err := e.copyNotes.read(lv.UUID)
-	usable := usableCopies(copies)
+	usable, stale := usableCopies(copies), note.staleCopies(copies)
 	switch {
+	case len(stale) > 0:
+		return e.staleErr(lv, note, copies, stale)
 	case err != nil && len(usable) == len(copies):
 		return nil
 	case err != nil:
 		return fmt.Errorf("volume %s/%s lacks copies, and is not used before it is known whether the others are up to date: %w; bring the missing devices back, or inspect that file and remove it", lv.Group, lv.Name, err)
 	case len(usable) == 0:
-		return fmt.Errorf("%w: no copy of volume %s/%s can be used (missing: %s); see `lvs -a -o +lv_health_status %s`", lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), lv.Group)
+		return fmt.Errorf("%w: no copy of volume %s/%s can be used (missing: %s); see `lvs -a -o +lv_health_status %s`, and bring the devices back%s", lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), lv.Group, restoreMissing(lv.Group))
 	case note.hasUpToDate(usable):
 		return nil
 	}
@@ -92,22 +95,14 @@ func (e *Engine) checkNote(ctx context.Context, lv lvm.LogicalVolume, copies []l
 // newerData says what to do to use a copy that is up to date and not usable now, for error messages.
 func (e *Engine) newerData(ctx context.Context, lv lvm.LogicalVolume, note copyNote, copies []lvm.Copy) string {
 	if note.mayReturn(copies) {
-		return fmt.Sprintf("the devices with newer data are missing (%s): bring them back", e.missingDevices(ctx, lv.Group))
+		return fmt.Sprintf("the devices with newer data are missing (%s): bring them back%s", e.missingDevices(ctx, lv.Group), restoreMissing(lv.Group))
 	}
 	return newerGone
 }
 
-// checkStale returns an error if a present copy is out of date and has been active alone since. The volume can only
-// be used without such a copy, because the kernel may take it for the newest, or by a person's decision.
-func (e *Engine) checkStale(lv lvm.LogicalVolume, copies []lvm.Copy) error {
-	note, err := e.copyNotes.read(lv.UUID)
-	if err != nil {
-		return nil // checkNote reports that
-	}
-	stale := note.staleCopies(copies)
-	if len(stale) == 0 {
-		return nil
-	}
+// staleErr returns the error for a volume with present copies that are out of date and have been active alone since. It
+// can only be used without them, because the kernel may take them for the newest, or by a person's decision.
+func (e *Engine) staleErr(lv lvm.LogicalVolume, note copyNote, copies, stale []lvm.Copy) error {
 	others := "to use the others, take its device away from this node, and the volume is used without it"
 	if !note.mayReturn(copies) {
 		others = newerGone

@@ -24,7 +24,8 @@ func TestMirrorThatIsConvertedToLinear(t *testing.T) {
 		linear := w.lv
 		linear.Shape, w.ran = volume.Shape{Layout: volume.Linear}, nil
 		for _, err := range []error{w.activate(ctx, linear), w.checkCopies(ctx, linear)} {
-			require.ErrorIs(t, err, lvm.ErrPartial, name)
+			require.ErrorIs(t, err, ErrConverted, name)
+			require.NotContains(t, err.Error(), lvm.ErrPartial.Error(), name)
 			require.ErrorContains(t, err, "volume flexlvm/data is no longer raid1, and had a copy that lacked what was written after 2026-05-04T03:02:01Z", name)
 			require.ErrorContains(t, err, "remove "+w.copyNotes.file(linear.UUID), name)
 		}
@@ -65,6 +66,9 @@ func TestNewerCopyThatWasRemovedFromTheGroup(t *testing.T) {
 	require.ErrorContains(t, err, "only copy data_rimage_0 of volume flexlvm/data can be used, which lacks what was written after 2026-05-04T03:02:01Z")
 	require.ErrorContains(t, err, "no copy that is known to be up to date is part of the volume any more: read "+outdatedDoc)
 	require.NotContains(t, err.Error(), "bring them back")
+	w.ran = nil
+	require.ErrorContains(t, w.activate(ctx, w.lv), "only copy data_rimage_0", "LVM calls the volume complete")
+	require.Empty(t, w.ran)
 	w.look(true, "", "100.00", "", "removed")
 	err = w.checkCopies(ctx, w.lv)
 	require.ErrorContains(t, err, "has been active without the others since")
@@ -86,4 +90,24 @@ func TestNoteOfAnEarlierVersionBecomesStale(t *testing.T) {
 		w.look(true, "", "100.00", "", "")
 		require.ErrorContains(t, w.checkCopies(ctx, w.lv), "which is unknown to this node", newer)
 	}
+}
+
+// The disk with the newer copy drops out while the old copy is updated from it, and the pod starts again. Nobody has
+// used the old copy alone, so both are used once the disk is back.
+func TestNewerCopyThatIsAwayWhileTheOtherIsUpdated(t *testing.T) {
+	w, ctx := watchMirror(t), t.Context()
+	w.look(true, "partial", "100.00", "partial", "")
+	w.look(true, "partial", "12.34", "", "partial")
+	for _, active := range []bool{true, false} {
+		lv := w.lv
+		if lv.Active = active; !active {
+			lv.Sync = "" // it was read before its activation
+		}
+		err := w.checkCopies(ctx, lv)
+		require.ErrorContains(t, err, "only copy data_rimage_0 of volume flexlvm/data can be used")
+		require.ErrorContains(t, err, "bring them back (if `pvs -o +pv_missing` still shows a disk that is back as missing: `vgextend --restoremissing flexlvm DEVICE`)")
+		require.False(t, w.note().Stale, active)
+	}
+	w.look(false, "", "", "", "")
+	require.NoError(t, w.activate(ctx, w.lv))
 }

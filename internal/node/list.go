@@ -164,7 +164,7 @@ func healthProblem(lv lvm.LogicalVolume) (problem string, degraded bool) {
 // restoreMissing returns what else to do about a disk that is back. LVM marks a missing disk as such when it writes the
 // group's metadata, and does not use the disk before a person has removed that mark.
 func restoreMissing(g volume.Group) string {
-	return fmt.Sprintf(" (if `pvs -o +pv_missing` still shows it as missing: `vgextend --restoremissing %s DEVICE`)", g)
+	return fmt.Sprintf(" (if `pvs -o +pv_missing` still shows a disk that is back as missing: `vgextend --restoremissing %s DEVICE`)", g)
 }
 
 func mountsOf(lv lvm.LogicalVolume, mounted map[uint64][]mount.Point) ([]string, error) {

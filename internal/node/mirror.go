@@ -33,9 +33,9 @@ func sinceBoot() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// activate activates a volume. It activates a raid1 volume with missing copies only once bootGrace has passed,
-// and only if a present copy is up to date. Before that, it notes that the missing copies are out of date. It does not
-// activate a volume with a note that was converted from raid1 (checkConverted).
+// activate activates a volume. It does not activate a volume that must not be used because of its note (checkNote,
+// checkConverted). It activates a raid1 volume with missing copies only once bootGrace has passed, and first notes that
+// these copies are out of date.
 func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
 	if lv.Of != "" { // LVM activates a copy-on-write snapshot together with its source
 		source, err := e.lvm.Volume(ctx, lv.Group, lv.Of)
@@ -53,11 +53,12 @@ func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
 		return e.lvm.Activate(ctx, lv)
 	}
 	if e.copyNotes.exists(lv.UUID) {
+		// LVM calls a volume complete even if a copy was lost together with its device, which was removed from the group.
 		copies, err := e.copiesOf(ctx, lv)
 		if err != nil {
 			return err
 		}
-		if err := e.checkStale(lv, copies); err != nil {
+		if err := e.checkNote(ctx, lv, copies); err != nil {
 			return err
 		}
 	}
@@ -92,24 +93,10 @@ func (e *Engine) activateComplete(ctx context.Context, lv lvm.LogicalVolume) ([]
 	if wait := bootGrace - e.uptime(); wait > 0 {
 		// Rounded to a minute: retries return the same text, so they count as one event.
 		from := e.now().Add(wait + time.Minute).Truncate(time.Minute)
-		return nil, fmt.Errorf("%w: volume %s/%s has copies on devices that are missing (%s) and that may still appear after the boot; from %s on it is activated without them; this call is retried",
-			lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), from.UTC().Format(time.RFC3339))
+		return nil, fmt.Errorf("%w: volume %s/%s has copies on devices that are missing (%s) and that may still appear after the boot%s; from %s on it is activated without them; this call is retried",
+			lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), restoreMissing(lv.Group), from.UTC().Format(time.RFC3339))
 	}
 	return copies, nil
-}
-
-// noteStale notes that only copies that are out of date are active.
-func (e *Engine) noteStale(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy) error {
-	release, err := e.lockCopyNotes(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
-	note, err := e.copyNotes.read(lv.UUID)
-	if err != nil {
-		return err
-	}
-	return e.markStale(lv, note, copies)
 }
 
 // markStale writes the note of an active volume none of whose usable copies is known to be up to date.
@@ -157,8 +144,8 @@ func (e *Engine) missingDevices(ctx context.Context, g volume.Group) string {
 	return "with the UUIDs " + strings.Join(missing, ", ")
 }
 
-// recordOutdated notes the missing copies of an inactive volume as out of date, because it is about to be activated
-// without them.
+// recordOutdated notes which copies of a volume are out of date (updateNote): of an inactive one the missing copies,
+// because it is about to be activated without them.
 func (e *Engine) recordOutdated(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy) error {
 	release, err := e.lockCopyNotes(ctx)
 	if err != nil {
@@ -169,7 +156,7 @@ func (e *Engine) recordOutdated(ctx context.Context, lv lvm.LogicalVolume, copie
 	if err != nil {
 		return err
 	}
-	return e.updateNote(lv, note, copies, false)
+	return e.updateNote(lv, note, copies, inSync(lv))
 }
 
 // updateNote notes which copies are out of date from now on. inSync reports that the volume is active and its usable

@@ -36,8 +36,8 @@ func (m *fakeMirror) run(argv ...string) (string, error) {
 	case "lvchange":
 		complete := slices.Contains(argv, "complete")
 		m.ran = append(m.ran, map[bool]string{true: "complete", false: "degraded"}[complete])
-		missing := slices.Contains(m.health[:], "partial") || slices.Contains(m.health[:], "removed")
-		if m.broken || complete && missing || m.health == [2]string{"partial", "partial"} {
+		// To LVM, a volume is complete although the device of a copy was removed from the group.
+		if m.broken || complete && slices.Contains(m.health[:], "partial") || m.health == [2]string{"partial", "partial"} {
 			return "", exec.CodeExitError{Code: 5, Err: errors.New("Refusing activation of partial LV")}
 		}
 		return "", nil
@@ -89,6 +89,7 @@ func TestMirrorIsNotActivatedOnAnOldCopy(t *testing.T) {
 	err := e.activate(ctx, lv)
 	require.ErrorIs(t, err, lvm.ErrPartial)
 	require.ErrorContains(t, err, "pv-away")
+	require.ErrorContains(t, err, "`vgextend --restoremissing flexlvm DEVICE`")
 	require.ErrorContains(t, err, "from 2026-05-04T03:04:00Z on it is activated without them")
 	require.Equal(t, []string{"complete"}, m.ran)
 	require.False(t, e.copyNotes.exists(lv.UUID))
@@ -109,11 +110,13 @@ func TestMirrorIsNotActivatedOnAnOldCopy(t *testing.T) {
 	for _, says := range []string{"only copy data_rimage_1 of volume flexlvm/data can be used", "lacks what was written after 2026-05-04T03:02:01Z", "pv-away", "remove " + e.copyNotes.file(lv.UUID)} {
 		require.ErrorContains(t, err, says)
 	}
-	require.Equal(t, []string{"complete"}, m.ran)
+	require.Empty(t, m.ran)
+	lv.Active, lv.Sync = true, "100.00"
 	require.ErrorContains(t, e.checkCopies(ctx, lv), "only copy data_rimage_1 of volume flexlvm/data can be used", "the host has activated it")
 	m.health = [2]string{"refresh needed", ""}
 	require.ErrorContains(t, e.checkCopies(ctx, lv), "has been active without the others since", "its disk was taken out of the group")
 
+	lv.Active, lv.Sync = false, ""
 	m.ran, m.health = nil, [2]string{}
 	require.ErrorContains(t, e.activate(ctx, lv), "copy data_rimage_1 of volume flexlvm/data is recorded as out of date since 2026-05-04T03:02:01Z, and has been active without the others since")
 	require.ErrorContains(t, e.checkCopies(ctx, lv), "has been active without the others since")
@@ -144,11 +147,12 @@ func TestMirrorWithoutANote(t *testing.T) {
 	e.copyNotes = copyNotes(os.DevNull)
 	m.ran = nil
 	require.Error(t, e.activate(ctx, lv))
-	require.Equal(t, []string{"complete"}, m.ran, "not before it is on record")
+	require.Empty(t, m.ran, "not before it is on record")
 
 	e, m = mirrorEngine(t)
 	m.health = [2]string{"partial", "partial"}
 	require.ErrorContains(t, e.activate(ctx, lv), "Refusing activation")
+	require.ErrorContains(t, e.checkNote(ctx, lv, []lvm.Copy{{Name: "data_rimage_0", Missing: true}}), "bring the devices back (if `pvs")
 	m.health, m.broken = [2]string{}, true
 	require.ErrorContains(t, e.activate(ctx, lv), "Refusing activation")
 	require.Equal(t, []string{"complete", "complete"}, m.ran)

@@ -35,28 +35,39 @@ func TestMirrorIsMadeLinearFromAnOldCopy(t *testing.T) {
 	v := newMirrored(t)
 	target, note := v.oldCopy()
 	v.shell("vgreduce --removemissing --force %[1]s && lvconvert --yes --mirrors 0 %[1]s/%[2]s", v.group, v.spec.Name)
-	refused := func(says string) {
+	refused := func(says string, why error) {
 		err := v.Mount(v.ctx(), v.spec, target, false)
-		require.ErrorIs(t, err, lvm.ErrPartial)
+		require.ErrorIs(t, err, why)
 		require.ErrorContains(t, err, says)
 		require.Equal(t, v.volume1(t).Problem, err.Error())
 	}
 	linear, err := v.lvm.Volume(v.ctx(), v.group, v.spec.Name)
 	require.NoError(t, err)
 	require.Equal(t, volume.Linear, linear.Shape.Layout)
-	refused("is no longer raid1")
+	refused("is no longer raid1", ErrConverted)
 	v.shell("lvchange --activate n %s/%s", v.group, v.spec.Name)
-	refused("is no longer raid1")
+	refused("is no longer raid1", ErrConverted)
 	v.set(1, v.table(1))
 	v.shell("wipefs --all /dev/mapper/frail1 && vgextend --metadatasize 16m %s /dev/mapper/frail1", v.group)
 	v.shell("lvchange --activate y %[1]s/%[2]s && lvconvert --yes --type raid1 --mirrors 1 %[1]s/%[2]s", v.group, v.spec.Name)
 	require.Eventually(t, func() bool { return v.volume1(t).SyncPercent == "100.00" }, time.Minute, time.Second)
-	refused("which is unknown to this node")
+	refused("which is unknown to this node", lvm.ErrPartial)
 	v.shell("rm %s", note) // a person accepts it
 	v.mount(v.spec, "a")
 	require.FileExists(t, target+"/first")
 	require.NoFileExists(t, target+"/more")
 	v.unmount(target)
+}
+
+// The disk with the newer copy was removed from the group while the volume was inactive, so that LVM calls the volume
+// complete. It is not activated from the old copy.
+func TestInactiveMirrorIsReducedToAnOldCopy(t *testing.T) {
+	v := newMirrored(t)
+	v.oldCopy()
+	v.shell("vgchange --activate n %[1]s && vgreduce --removemissing --force %[1]s", v.group)
+	v.refused("which lacks what was written after")
+	v.refused(newerGone)
+	v.set(1, v.table(1))
 }
 
 // The disk with the newer copy was removed from the group and is intact: it is put back as docs/node-loss.md describes,

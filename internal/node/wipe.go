@@ -23,8 +23,9 @@ const (
 )
 
 // wipe overwrites or discards the content of a doomed volume. Repeating it is harmless; killed, it continues
-// from the progress in the volume's record (a raid1 volume: from the beginning). The copies of a raid1 volume must be complete and in sync before and
-// after: otherwise one of them, on a disk that failed or appeared meanwhile, may not have been wiped.
+// from the progress in the volume's record (a raid1 volume: from the beginning). The copies of a raid1 volume must be
+// complete and in sync before and after: otherwise one of them, on a disk that failed or appeared meanwhile, may not
+// have been wiped.
 func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) error {
 	if lv.Shape.Layout == volume.Thin && w == volume.WipeZero {
 		// Overwriting would allocate pool space for blocks that were never written, and the pool zeroes new
