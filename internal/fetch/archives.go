@@ -23,7 +23,7 @@ func (r *run) unpack(ctx context.Context) (done bool, err error) {
 	if err := packed.Resolve(ctx); err != nil {
 		return false, fmt.Errorf("check %s: %w", r.Source.URL, err)
 	}
-	if c, was := r.wasComplete(); was && c.Refused == 0 && c.Revision == packed.Revision() && r.trustsAll() && r.completeAlready() {
+	if r.hasRevision(packed.Revision()) && r.completeAlready() {
 		return true, nil
 	}
 	if r.baseIsCurrent(packed.Revision()) {
@@ -44,6 +44,14 @@ func (r *run) unpack(ctx context.Context) (done bool, err error) {
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
 	return false, packed.Unpack(ctx, dir)
+}
+
+// hasRevision reports whether an earlier run has completed the selection at this revision. Refused keys are determined
+// again, because programs may have removed what was in their way, except in a version that is not current: nothing but
+// fetch writes there, so the same content would be refused again.
+func (r *run) hasRevision(revision string) bool {
+	c, was := r.wasComplete()
+	return was && c.Revision == revision && (c.Refused == 0 || r.base != nil) && r.trustsAll()
 }
 
 // trustsAll reports whether all files here were verified by a check that is still sufficient.

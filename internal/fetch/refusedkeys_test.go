@@ -249,7 +249,7 @@ func TestArtifactWithRefusedKeys(t *testing.T) {
 		b.fake.put("set/x//y", []byte("b"))
 		fetched := 0
 		b.change = func(c *Config) {
-			c.Source.URL, c.Sync, c.Store = "oci://registry/artifact", true, packedStore{c.Store, func() { fetched++ }}
+			c.Source.URL, c.Sync, c.Store = "oci://registry/artifact", true, packedStore{Store: c.Store, archives: func() { fetched++ }}
 		}
 		load := func() protocol.Status {
 			if versions {
@@ -274,6 +274,37 @@ func TestArtifactWithRefusedKeys(t *testing.T) {
 		require.Equal(t, 2, fetched)
 		require.Zero(t, status.Refused)
 	}
+}
+
+// A next version with refused keys does not become the current one. Its artifact is downloaded once, not at each refresh.
+func TestNextVersionOfAnArtifactWithRefusedKeys(t *testing.T) {
+	b := newVersionBed(t)
+	b.few("a")
+	fetched, revision := 0, "sha256:a"
+	b.change = func(c *Config) {
+		c.Source.URL, c.Sync, c.Store = "oci://registry/artifact", true, packedStore{c.Store, func() { fetched++ }, revision}
+	}
+	load := func(refused int64) {
+		t.Helper()
+		status, err := b.load()
+		require.NoError(t, err)
+		require.Equal(t, refused, status.Refused)
+	}
+	load(0)
+	revision = "sha256:b"
+	b.few("b")
+	b.fake.put("set/x//y", []byte("b"))
+	for range 2 {
+		load(1)
+		require.Equal(t, 2, fetched)
+		require.Equal(t, "1", b.current())
+	}
+	revision = "sha256:c"
+	b.fake.delete("set/x//y")
+	b.fake.put("set/c", []byte("c"))
+	load(0)
+	require.Equal(t, 3, fetched)
+	require.Equal(t, "2", b.current())
 }
 
 // A refresh that only finds a key that is refused names it.
