@@ -44,8 +44,12 @@ func indexOf(entries map[string]Entry, revision string) (out peer.Index, missing
 }
 
 // makeIndex computes the missing SHA-256 sums, and reports the digest of the index. A directory with
-// refused objects, or with files that were changed here, has no index: it is not all of the dataset.
+// refused objects, or with files that were changed here, has no index: it is not all of the dataset. If
+// the base stays, keepBase has reported its index, and the directory of this run is empty.
 func (r *run) makeIndex(ctx context.Context) error {
+	if r.base != nil && r.base.unchanged {
+		return nil
+	}
 	if !r.Index || r.progress.Refused() > 0 || r.changedHere > 0 {
 		return nil
 	}
