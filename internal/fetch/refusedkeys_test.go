@@ -195,8 +195,29 @@ func TestRetryOverwritesNothingThatAppearsMeanwhile(t *testing.T) {
 	refused, _, err := b.run("s3://bucket/set/")
 	require.NoError(t, err)
 	require.Len(t, refused, 2)
-	require.Contains(t, refused[0].Reason, "was changed or created here while its object was fetched")
+	require.Contains(t, refused[0].Reason, "was changed or created here, perhaps while its object was fetched")
 	b.mustKeep("a", "c")
+}
+
+// A program may keep the size of a file that it changes, and set its time back.
+func TestRetryComparesContents(t *testing.T) {
+	b := refusing(t)
+	b.fake.delete("set/x//y")
+	for _, name := range []string{"a", "b"} {
+		b.fake.put("set/"+name, []byte("changed in the source"))
+	}
+	file := filepath.Join(b.dest, "a")
+	require.NoError(t, os.WriteFile(file, []byte("A"), 0o600))
+	require.NoError(t, os.Chtimes(file, time.Now().Add(-time.Hour), time.Now().Add(-time.Hour)))
+	for range 2 {
+		b.mustRefuse("set/a")
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, "A", string(data))
+		data, err = os.ReadFile(filepath.Join(b.dest, "b"))
+		require.NoError(t, err)
+		require.Equal(t, "changed in the source", string(data), "it was as it was fetched")
+	}
 }
 
 // A file that was changed here, and whose object is unchanged, is no reason to refuse the object. It stays when the run

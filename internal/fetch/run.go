@@ -319,7 +319,8 @@ func (r *run) fetchAll(ctx context.Context, objects []store.Object) error {
 	defer context.AfterFunc(ctx, r.queue.stop)()
 	r.commit = &committer{dest: r.dest, manifest: r.manifest, progress: r.progress, now: time.Now, refuse: r.refuseArrived}
 	if r.retriesRefused {
-		r.commit.mayReplace = r.mayReplace
+		uncancelled := context.WithoutCancel(ctx) // the committer still names what was received before ctx ended
+		r.commit.mayReplace = func(o store.Object) (bool, error) { return r.mayReplace(uncancelled, o) }
 	}
 	r.commit.start(r.stop)
 
