@@ -54,7 +54,9 @@ func (r *run) makeIndex(ctx context.Context) error {
 		return nil
 	}
 	revision := r.revision
-	if c, was := r.wasComplete(); was && revision == "" {
+	if c, err := r.wasComplete(); err != nil {
+		return err
+	} else if c != nil && revision == "" {
 		revision = c.Revision
 	}
 	index, missing := indexOf(r.manifest.entries, revision)

@@ -14,10 +14,16 @@ import (
 
 // isDone reports whether a run need not list the source: without Sync, if an earlier run has completed the same
 // selection and refused no key. A refused key may have been removed or renamed since. It sets r.retriesRefused.
-func (r *run) isDone() bool {
-	c, was := r.wasComplete()
-	r.retriesRefused = was && !r.Sync && (c.Refused > 0 || c.Retried)
-	return was && !r.Sync && c.Refused == 0 && r.completeAlready()
+func (r *run) isDone() (bool, error) {
+	if r.Sync {
+		return false, nil
+	}
+	c, err := r.wasComplete()
+	if c == nil {
+		return false, err
+	}
+	r.retriesRefused = c.Refused > 0 || c.Retried
+	return c.Refused == 0 && r.completeAlready(*c), nil
 }
 
 // excludeChanged removes objects from p.fetch, if an earlier run has completed the selection except for refused keys.

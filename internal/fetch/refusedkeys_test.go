@@ -199,6 +199,31 @@ func TestRetryOverwritesNothingThatAppearsMeanwhile(t *testing.T) {
 	b.mustKeep("a", "c")
 }
 
+// If the record of an earlier run cannot be read, nothing is replaced: programs may have used the directory since.
+func TestDamagedRecordOfAnEarlierRun(t *testing.T) {
+	b := refusing(t)
+	b.edit("a")
+	require.NoError(t, os.WriteFile(filepath.Join(b.dest, destination.CompleteFile), []byte(`{"source":`), 0o600))
+	b.fake.got()
+	_, _, err := b.run("s3://bucket/set/")
+	require.ErrorContains(t, err, "read .flexlvm/complete: ")
+	require.ErrorContains(t, err, "remove .flexlvm/complete")
+	require.Empty(t, b.fake.got())
+	b.mustKeep("a")
+}
+
+func TestReadComplete(t *testing.T) {
+	root, err := os.OpenRoot(t.TempDir())
+	require.NoError(t, err)
+	defer func() { _ = root.Close() }()
+	c, err := readComplete(root, "complete")
+	require.NoError(t, err)
+	require.Nil(t, c)
+	require.NoError(t, root.Mkdir("complete", 0o700)) // fails like a disk does
+	_, err = readComplete(root, "complete")
+	require.ErrorContains(t, err, "read complete: ")
+}
+
 // A program may keep the size of a file that it changes, and set its time back.
 func TestRetryComparesContents(t *testing.T) {
 	b := refusing(t)
