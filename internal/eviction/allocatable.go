@@ -24,7 +24,7 @@ func (p *planner) allocatable(pool *poolPlan) volume.Bytes {
 	if pool.Thin != nil {
 		return p.thinAllocatable(pool)
 	}
-	sum := freeToAllocate(pool.Pool) + pool.pending
+	sum := pool.allocatableSoon()
 	if p.result.Blocked == "" {
 		// The charges of these replicas, added below, are subtracted again with those of all PersistentVolumes.
 		sum += pool.reclaimable() + pool.reclaimableReplicas()

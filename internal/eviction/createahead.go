@@ -46,7 +46,7 @@ func (p *PoolResult) hasRoomFor(c *persistentvolume.Volume, promised bool) bool 
 	case p.Pool.Thin != nil:
 		return charge <= p.Pool.Free // promises there take nothing before they are written
 	case promised:
-		return p.Promised <= p.Pool.Free
+		return p.Promised <= freeToAllocate(p.Pool)
 	}
-	return p.Promised+charge <= p.Pool.Free
+	return p.Promised+charge <= freeToAllocate(p.Pool)
 }

@@ -99,7 +99,7 @@ func (p *planner) evictForHeadroom(pool *poolPlan) []Eviction {
 		if spare >= p.headroom(pool, recent) {
 			break
 		}
-		spare += v.Device
+		spare += pool.frees(v)
 		recent = slices.DeleteFunc(recent, func(other *inventory.Volume) bool { return other == v })
 	}
 	// Evicting along with the volumes for promises takes hardly longer, and the next pods find room.

@@ -99,7 +99,7 @@ func (p *poolPlan) promises() string {
 
 // room describes the room that is free or about to be.
 func (p *poolPlan) room() string {
-	out := p.roundDown(p.Free).String() + " free"
+	out := p.roundDown(freeToAllocate(p.Pool)).String() + " free"
 	if p.pending > 0 {
 		out += fmt.Sprintf(" and %s about to be free", p.roundDown(p.pending))
 	}
@@ -127,8 +127,8 @@ func (p *planner) setPressure(pool *poolPlan) {
 	if p.full(pool, used) {
 		why = append(why, p.describeUse(pool, used))
 	}
-	free := room{pool.Free, freeOn(pool.Pool)}
-	if shortage := pool.deviceShortage(free); shortage != "" || pool.result.Promised > pool.Free {
+	free := room{freeToAllocate(pool.Pool), freeOn(pool.Pool)}
+	if shortage := pool.deviceShortage(free); shortage != "" || pool.result.Promised > free.total {
 		why = append(why, fmt.Sprintf("%s, and pool %s has %s%s", pool.promises(), pool.Name, pool.room(), shortage))
 	}
 	if full := p.thinMetadataFull(pool); full != "" {
@@ -142,7 +142,7 @@ func (p *planner) setPressure(pool *poolPlan) {
 func (p *planner) setShortfall(pool *poolPlan) {
 	var why []string
 	pool.result.Waiting = pool.waiting()
-	reach := pool.freeSoon() + pool.reclaimable()
+	reach := pool.allocatableSoon() + pool.reclaimable()
 	if missing := pool.result.Promised - reach; missing > 0 {
 		pool.result.Shortfall = missing
 		why = append(why, fmt.Sprintf("%s, and pool %s can give %s: %s is missing", pool.promises(), pool.Name, pool.roundDown(reach), pool.roundUp(missing)))

@@ -61,7 +61,8 @@ type PoolResult struct {
 	Shared volume.Bytes
 	// Unwritten is what the volumes of a thin pool may still allocate, without Shared; see unwritten.
 	Unwritten volume.Bytes
-	// Reclaimable is the room of the volumes that may be evicted now, except orphans and View.KeptUnchecked. If
+	// Reclaimable is the room of the volumes that may be evicted now, except orphans, View.KeptUnchecked, and
+	// room on devices that LVM may not allocate from. If
 	// Result.Blocked is set, none of them is evicted.
 	Reclaimable volume.Bytes
 	// DeviceReclaimable is the part of Reclaimable and Removing on each device of Pool.DeviceFree. If
@@ -158,8 +159,9 @@ type planner struct {
 func (p *planner) initPools() {
 	p.byName = make(map[volume.PoolName]*poolPlan, len(p.view.Pools))
 	for _, given := range p.view.Pools {
-		pool := &poolPlan{Pool: given, problem: p.index.groupProblems[given.Name.Group()], keptUnreferenced: map[Kept]*amount{}, freeSoonOn: map[string]volume.Bytes{}, evicted: map[*inventory.Volume]bool{}}
-		for device := range freeOn(given) {
+		pool := &poolPlan{Pool: given, problem: p.index.groupProblems[given.Name.Group()], keptUnreferenced: map[Kept]*amount{}, evicted: map[*inventory.Volume]bool{}}
+		pool.freeSoonOn, pool.closedSoon = freeOn(given), given.Free-freeToAllocate(given)
+		for device := range pool.freeSoonOn {
 			pool.freeSoonOn[device] = 0 // addOn ignores other devices
 		}
 		pool.result = PoolResult{Pool: given, Foreign: given.LVs, ByState: map[volume.State]int{}}

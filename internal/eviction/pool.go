@@ -26,8 +26,10 @@ type poolPlan struct {
 	removing   bool         // a removal in the pool is running or about to be retried
 	pending    volume.Bytes // held by volumes being removed and replicas whose eviction is confirmed: about to be free
 	freed      volume.Bytes // by evictions of this plan
-	// freeSoonOn is the part of pending and freed on each device.
+	// freeSoonOn is the part of pending and freed on each device that LVM may allocate from; nil if unknown.
 	freeSoonOn map[string]volume.Bytes
+	// closedSoon is the part of freeSoon on all other devices.
+	closedSoon volume.Bytes
 	evicted    map[*inventory.Volume]bool // by this plan
 	postponed  bool                       // this plan postpones evictions, because pods are starting
 	// evictsForPromises: this plan evicts for promises.
@@ -60,12 +62,14 @@ func (p *poolPlan) stalled() bool { return len(p.unfinished) >= maxUnfinished }
 // addPending counts the room of a volume as about to be free.
 func (p *poolPlan) addPending(v *inventory.Volume) {
 	p.pending += v.Device
+	p.closedSoon += v.Device - p.frees(v)
 	addOn(p.freeSoonOn, v)
 }
 
 // addFreed counts the room of a volume that this plan evicts.
 func (p *poolPlan) addFreed(v *inventory.Volume) {
 	p.freed += v.Device
+	p.closedSoon += v.Device - p.frees(v)
 	p.evicted[v] = true
 	addOn(p.freeSoonOn, v)
 }
@@ -73,18 +77,24 @@ func (p *poolPlan) addFreed(v *inventory.Volume) {
 // freeSoon returns the room that is free or about to be.
 func (p *poolPlan) freeSoon() volume.Bytes { return p.Free + p.pending + p.freed }
 
-// roomSoon returns the same by device.
+// allocatableSoon returns the part of freeSoon that LVM may allocate.
+func (p *poolPlan) allocatableSoon() volume.Bytes { return p.freeSoon() - p.closedSoon }
+
+// frees returns what LVM may allocate of the room of a volume once it is free.
+func (p *poolPlan) frees(v *inventory.Volume) volume.Bytes { return freesOn(p.freeSoonOn, v) }
+
+// roomSoon returns the same as allocatableSoon, also by device.
 func (p *poolPlan) roomSoon() room {
 	on := freeOn(p.Pool)
 	for device, bytes := range p.freeSoonOn {
 		on[device] += bytes
 	}
-	return room{p.freeSoon(), on}
+	return room{p.allocatableSoon(), on}
 }
 
-// freeOn returns the free room on each device of a pool; nil if unknown.
+// freeOn returns the free room on each device of a pool that LVM may allocate from; nil if unknown.
 func freeOn(p inventory.Pool) map[string]volume.Bytes {
-	if len(p.DeviceFree) == 0 {
+	if p.DeviceFree == nil {
 		return nil
 	}
 	on := make(map[string]volume.Bytes, len(p.DeviceFree))
@@ -113,10 +123,10 @@ func (p *poolPlan) reclaimableOn() (out []volume.Bytes) {
 // used returns how much of the pool will still be in use, by volumes of flexlvm or others.
 func (p *poolPlan) used() volume.Bytes { return max(0, p.Size-p.freeSoon()) }
 
-// reclaimable returns what the volumes in the queue hold.
+// reclaimable returns the room that evicting the volumes in the queue makes.
 func (p *poolPlan) reclaimable() (sum volume.Bytes) {
 	for _, v := range p.queue {
-		sum += v.Device
+		sum += p.frees(v)
 	}
 	return sum
 }
@@ -142,8 +152,9 @@ func (p *planner) decide(pool *poolPlan) []Eviction {
 		pool.excludeAll()
 		pool.result.Reclaimable, pool.result.Replicas = 0, 0
 	}
-	// An eviction that frees no room is no help.
-	pool.queue = slices.DeleteFunc(pool.queue, func(v *inventory.Volume) bool { return v.Device <= 0 })
+	// An eviction that frees no room that LVM may allocate is no help.
+	pool.queue = slices.DeleteFunc(pool.queue, func(v *inventory.Volume) bool { return pool.frees(v) <= 0 })
+	pool.replicas = slices.DeleteFunc(pool.replicas, func(c candidate) bool { return pool.frees(c.volume) <= 0 })
 	promised := p.evictForPromises(pool)
 	out, pool.evictsForPromises = append(out, promised...), len(promised) > 0
 	p.result.ReplicaEvictions = append(p.result.ReplicaEvictions, p.evictReplicas(pool)...)

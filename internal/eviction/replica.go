@@ -108,10 +108,10 @@ func requestedFirst(a, b *persistentvolume.Volume) int {
 	return rank(a) - rank(b)
 }
 
-// reclaimableReplicas returns what the replicas that may be evicted hold.
+// reclaimableReplicas returns the room that evicting the replicas that may be evicted makes.
 func (p *poolPlan) reclaimableReplicas() (sum volume.Bytes) {
 	for _, c := range p.replicas {
-		sum += c.volume.Device
+		sum += p.frees(c.volume)
 	}
 	return sum
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A room is the available bytes of a pool, in total and on each physical device, by path. For a volume that LVM
+// A room is the bytes of a pool that LVM may allocate, in total and on each physical device, by path. For a volume that LVM
 // may place anywhere, the total counts; for one whose layout needs several devices, both.
 type room struct {
 	total volume.Bytes
@@ -20,8 +20,20 @@ func (r room) clone() room { return room{r.total, maps.Clone(r.on)} }
 
 // add adds what the eviction of a volume frees. If the devices are unknown, only the total grows.
 func (r *room) add(v *inventory.Volume) {
-	r.total += v.Device
+	r.total += freesOn(r.on, v)
 	addOn(r.on, v)
+}
+
+// freesOn returns what LVM may allocate of the room of a volume once it is free: what is not on other devices than these.
+// If the devices are unknown, that is all.
+func freesOn(on map[string]volume.Bytes, v *inventory.Volume) volume.Bytes {
+	out := v.Device
+	for device, held := range v.ByDevice {
+		if _, usable := on[device]; on != nil && !usable {
+			out -= held
+		}
+	}
+	return max(0, out)
 }
 
 func addOn(on map[string]volume.Bytes, v *inventory.Volume) {
@@ -44,7 +56,7 @@ func (r room) with(volumes []*inventory.Volume) room {
 // without returns the room minus what a volume frees.
 func (r room) without(v *inventory.Volume) room {
 	r = r.clone()
-	r.total -= v.Device
+	r.total -= freesOn(r.on, v)
 	for device, held := range v.ByDevice {
 		if _, usable := r.on[device]; usable {
 			r.on[device] -= held

@@ -23,7 +23,9 @@ func (r *run) unpack(ctx context.Context) (done bool, err error) {
 	if err := packed.Resolve(ctx); err != nil {
 		return false, fmt.Errorf("check %s: %w", r.Source.URL, err)
 	}
-	if c, was := r.wasComplete(); was && c.Refused == 0 && c.Revision == packed.Revision() && r.trustsAll() && r.completeAlready() {
+	if c, err := r.wasComplete(); err != nil {
+		return false, err
+	} else if c != nil && r.hasRevision(*c, packed.Revision()) && r.completeAlready(*c) {
 		return true, nil
 	}
 	if r.baseIsCurrent(packed.Revision()) {
@@ -44,6 +46,13 @@ func (r *run) unpack(ctx context.Context) (done bool, err error) {
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
 	return false, packed.Unpack(ctx, dir)
+}
+
+// hasRevision reports whether the earlier run that recorded c has completed this revision. Refused keys are determined
+// again, because programs may have removed what was in their way, except in a version that is not current: nothing but
+// fetch writes there, so the same content would be refused again.
+func (r *run) hasRevision(c complete, revision string) bool {
+	return c.Revision == revision && (c.Refused == 0 || r.base != nil) && r.trustsAll()
 }
 
 // trustsAll reports whether all files here were verified by a check that is still sufficient.

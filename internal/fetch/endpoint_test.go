@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"os"
@@ -42,9 +43,10 @@ func TestEndpointThatIsWrittenOtherwise(t *testing.T) {
 type packedStore struct {
 	store.Store
 	archives func()
+	revision string // empty: the default
 }
 
-func (packedStore) Revision() string              { return "sha256:a" }
+func (p packedStore) Revision() string            { return cmp.Or(p.revision, "sha256:a") }
 func (packedStore) Resolve(context.Context) error { return nil }
 func (p packedStore) Archives(*os.Root) (store.Store, error) {
 	p.archives()
@@ -60,7 +62,7 @@ func TestArtifactFromAnotherRegistry(t *testing.T) {
 		fetched, endpoint := 0, ""
 		b.change = func(c *Config) {
 			c.Source.URL = "oci://registry/artifact"
-			c.Endpoint, c.Sync, c.Store = endpoint, true, packedStore{c.Store, func() { fetched++ }}
+			c.Endpoint, c.Sync, c.Store = endpoint, true, packedStore{Store: c.Store, archives: func() { fetched++ }}
 		}
 		for _, endpoint = range []string{"https://one", "https://two", ""} {
 			var err error

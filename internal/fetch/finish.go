@@ -3,7 +3,10 @@ package fetch
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -31,6 +34,25 @@ type complete struct {
 	Revision    string    `json:"revision,omitempty"`
 	Contents    string    `json:"contents,omitempty"`
 	CompletedAt time.Time `json:"completedAt"`
+}
+
+// readComplete reads such a file; nil if there is none. Any other error has to end a run, which would otherwise
+// take the directory for a new one and replace files that were changed in it.
+func readComplete(root *os.Root, name string) (*complete, error) {
+	data, err := root.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	c := &complete{}
+	if err == nil {
+		if err = json.Unmarshal(data, c); err != nil {
+			err = fmt.Errorf("%w; move files that were changed here elsewhere and remove %s, and the source is fetched again", err, name)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return c, nil
 }
 
 // selects reports whether b is the same selection.

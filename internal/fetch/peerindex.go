@@ -44,13 +44,19 @@ func indexOf(entries map[string]Entry, revision string) (out peer.Index, missing
 }
 
 // makeIndex computes the missing SHA-256 sums, and reports the digest of the index. A directory with
-// refused objects, or with files that were changed here, has no index: it is not all of the dataset.
+// refused objects, or with files that were changed here, has no index: it is not all of the dataset. If
+// the base stays, keepBase has reported its index, and the directory of this run is empty.
 func (r *run) makeIndex(ctx context.Context) error {
+	if r.base != nil && r.base.unchanged {
+		return nil
+	}
 	if !r.Index || r.progress.Refused() > 0 || r.changedHere > 0 {
 		return nil
 	}
 	revision := r.revision
-	if c, was := r.wasComplete(); was && revision == "" {
+	if c, err := r.wasComplete(); err != nil {
+		return err
+	} else if c != nil && revision == "" {
 		revision = c.Revision
 	}
 	index, missing := indexOf(r.manifest.entries, revision)

@@ -332,3 +332,20 @@ func TestIndexIsOfWhatWasFetched(t *testing.T) {
 	require.NotEmpty(t, first.Index)
 	require.Equal(t, first.Index, progress.Status(time.Now()).Index)
 }
+
+// A refresh that finds an artifact unchanged reports the index of the current version, not that of the empty directory
+// in which it would have created the next one.
+func TestIndexOfAnUnchangedArtifact(t *testing.T) {
+	b := newVersionBed(t)
+	b.few("a")
+	b.change = func(c *Config) {
+		c.Source.URL, c.Sync, c.Index = "oci://registry/artifact", true, true
+		c.Store = packedStore{Store: c.Store, archives: func() {}}
+	}
+	first, err := b.load()
+	require.NoError(t, err)
+	require.NotEmpty(t, first.Index)
+	again, err := b.load()
+	require.NoError(t, err)
+	require.Equal(t, first.Index, again.Index)
+}

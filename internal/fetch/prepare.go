@@ -1,7 +1,9 @@
 package fetch
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/destination"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
@@ -14,7 +16,7 @@ func Prepare(name string, progress *Progress) error {
 	if err == nil {
 		defer d.Close()
 		// An earlier fetch's file stays: it describes the content.
-		if _, statErr := d.Root.Lstat(destination.CompleteFile); statErr != nil {
+		if _, err = d.Root.Lstat(destination.CompleteFile); errors.Is(err, fs.ErrNotExist) {
 			err = d.ReplaceFile(destination.CompleteFile, []byte("{}\n"))
 		}
 	}

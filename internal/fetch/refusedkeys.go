@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,16 +14,22 @@ import (
 
 // isDone reports whether a run need not list the source: without Sync, if an earlier run has completed the same
 // selection and refused no key. A refused key may have been removed or renamed since. It sets r.retriesRefused.
-func (r *run) isDone() bool {
-	c, was := r.wasComplete()
-	r.retriesRefused = was && !r.Sync && (c.Refused > 0 || c.Retried)
-	return was && !r.Sync && c.Refused == 0 && r.completeAlready()
+func (r *run) isDone() (bool, error) {
+	if r.Sync {
+		return false, nil
+	}
+	c, err := r.wasComplete()
+	if c == nil {
+		return false, err
+	}
+	r.retriesRefused = c.Refused > 0 || c.Retried
+	return c.Refused == 0 && r.completeAlready(*c), nil
 }
 
 // excludeChanged removes objects from p.fetch, if an earlier run has completed the selection except for refused keys.
 // Programs may have used the directory since, so an object is fetched only if its path is empty, or holds what a run left
-// there. A changed file whose object is still the fetched one stays, as in any complete directory; all other objects that
-// are not fetched are refused.
+// there. A changed file whose object is still the fetched one stays, and is no reason to refuse the object; all other
+// objects that are not fetched are refused.
 func (r *run) excludeChanged(p *plan) error {
 	if !r.retriesRefused {
 		return nil
@@ -95,11 +102,38 @@ func (r *run) isNoted(o store.Object) bool {
 }
 
 // mayReplace reports whether the path of a received object holds a file that a run has fetched. It fails if a program has
-// changed or created something there while the object was fetched.
-func (r *run) mayReplace(o store.Object) (bool, error) {
-	state, err := r.stateOf(o)
+// changed or created something there. The file is read, because a program may keep its size and set its time back
+// (`cp -p`, `rsync -t`).
+func (r *run) mayReplace(ctx context.Context, o store.Object) (bool, error) {
+	other, err := r.hasOtherContent(ctx, o)
+	state := pathChanged
+	if err == nil && !other {
+		state, err = r.stateOf(o)
+	}
 	if err == nil && state == pathChanged {
-		err = fmt.Errorf("%s %w: it was changed or created here while its object was fetched; remove it, or move it elsewhere", o.Path, store.ErrInTheWay)
+		err = fmt.Errorf("%s %w: it was changed or created here, perhaps while its object was fetched; remove it, or move it elsewhere", o.Path, store.ErrInTheWay)
 	}
 	return state == pathFetched, err
+}
+
+// hasOtherContent reports whether the path of an object holds a file that looks like the fetched one and has other
+// content. Entries of earlier releases, which have no CRC, do not show that.
+func (r *run) hasOtherContent(ctx context.Context, o store.Object) (bool, error) {
+	e := r.manifest.entries[o.Path]
+	if e.CRC64 == "" {
+		return false, nil
+	}
+	if here, err := present(r.dest, e); err != nil || !here {
+		return false, err
+	}
+	file, err := r.dest.OpenFile(o.Path)
+	if err != nil {
+		return false, fmt.Errorf("read %s: %w", o.Path, err)
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	crc := store.NewCRC64()
+	if err := store.HashInto(ctx, crc, file, make([]byte, maxBuffer)); err != nil {
+		return false, fmt.Errorf("read %s: %w", o.Path, err)
+	}
+	return store.Encode(crc.Sum(nil)) != e.CRC64 && !r.isNoted(o), nil
 }

@@ -195,8 +195,54 @@ func TestRetryOverwritesNothingThatAppearsMeanwhile(t *testing.T) {
 	refused, _, err := b.run("s3://bucket/set/")
 	require.NoError(t, err)
 	require.Len(t, refused, 2)
-	require.Contains(t, refused[0].Reason, "was changed or created here while its object was fetched")
+	require.Contains(t, refused[0].Reason, "was changed or created here, perhaps while its object was fetched")
 	b.mustKeep("a", "c")
+}
+
+// If the record of an earlier run cannot be read, nothing is replaced: programs may have used the directory since.
+func TestDamagedRecordOfAnEarlierRun(t *testing.T) {
+	b := refusing(t)
+	b.edit("a")
+	require.NoError(t, os.WriteFile(filepath.Join(b.dest, destination.CompleteFile), []byte(`{"source":`), 0o600))
+	b.fake.got()
+	_, _, err := b.run("s3://bucket/set/")
+	require.ErrorContains(t, err, "read .flexlvm/complete: ")
+	require.ErrorContains(t, err, "remove .flexlvm/complete")
+	require.Empty(t, b.fake.got())
+	b.mustKeep("a")
+}
+
+func TestReadComplete(t *testing.T) {
+	root, err := os.OpenRoot(t.TempDir())
+	require.NoError(t, err)
+	defer func() { _ = root.Close() }()
+	c, err := readComplete(root, "complete")
+	require.NoError(t, err)
+	require.Nil(t, c)
+	require.NoError(t, root.Mkdir("complete", 0o700)) // fails like a disk does
+	_, err = readComplete(root, "complete")
+	require.ErrorContains(t, err, "read complete: ")
+}
+
+// A program may keep the size of a file that it changes, and set its time back.
+func TestRetryComparesContents(t *testing.T) {
+	b := refusing(t)
+	b.fake.delete("set/x//y")
+	for _, name := range []string{"a", "b"} {
+		b.fake.put("set/"+name, []byte("changed in the source"))
+	}
+	file := filepath.Join(b.dest, "a")
+	require.NoError(t, os.WriteFile(file, []byte("A"), 0o600))
+	require.NoError(t, os.Chtimes(file, time.Now().Add(-time.Hour), time.Now().Add(-time.Hour)))
+	for range 2 {
+		b.mustRefuse("set/a")
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, "A", string(data))
+		data, err = os.ReadFile(filepath.Join(b.dest, "b"))
+		require.NoError(t, err)
+		require.Equal(t, "changed in the source", string(data), "it was as it was fetched")
+	}
 }
 
 // A file that was changed here, and whose object is unchanged, is no reason to refuse the object. It stays when the run
@@ -249,7 +295,7 @@ func TestArtifactWithRefusedKeys(t *testing.T) {
 		b.fake.put("set/x//y", []byte("b"))
 		fetched := 0
 		b.change = func(c *Config) {
-			c.Source.URL, c.Sync, c.Store = "oci://registry/artifact", true, packedStore{c.Store, func() { fetched++ }}
+			c.Source.URL, c.Sync, c.Store = "oci://registry/artifact", true, packedStore{Store: c.Store, archives: func() { fetched++ }}
 		}
 		load := func() protocol.Status {
 			if versions {
@@ -274,6 +320,37 @@ func TestArtifactWithRefusedKeys(t *testing.T) {
 		require.Equal(t, 2, fetched)
 		require.Zero(t, status.Refused)
 	}
+}
+
+// A next version with refused keys does not become the current one. Its artifact is downloaded once, not at each refresh.
+func TestNextVersionOfAnArtifactWithRefusedKeys(t *testing.T) {
+	b := newVersionBed(t)
+	b.few("a")
+	fetched, revision := 0, "sha256:a"
+	b.change = func(c *Config) {
+		c.Source.URL, c.Sync, c.Store = "oci://registry/artifact", true, packedStore{c.Store, func() { fetched++ }, revision}
+	}
+	load := func(refused int64) {
+		t.Helper()
+		status, err := b.load()
+		require.NoError(t, err)
+		require.Equal(t, refused, status.Refused)
+	}
+	load(0)
+	revision = "sha256:b"
+	b.few("b")
+	b.fake.put("set/x//y", []byte("b"))
+	for range 2 {
+		load(1)
+		require.Equal(t, 2, fetched)
+		require.Equal(t, "1", b.current())
+	}
+	revision = "sha256:c"
+	b.fake.delete("set/x//y")
+	b.fake.put("set/c", []byte("c"))
+	load(0)
+	require.Equal(t, 3, fetched)
+	require.Equal(t, "2", b.current())
 }
 
 // A refresh that only finds a key that is refused names it.

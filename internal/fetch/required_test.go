@@ -36,7 +36,7 @@ func TestChecksumIsRequiredOfWhatIsThere(t *testing.T) {
 				config := b.config("s3://bucket/set/")
 				config.Checksum, config.Sync = mode, c.sync
 				if name == "archives" {
-					config.Store = packedStore{config.Store, func() {}}
+					config.Store = packedStore{Store: config.Store, archives: func() {}}
 				}
 				var err error
 				if name == "version" {

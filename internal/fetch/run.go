@@ -2,7 +2,6 @@ package fetch
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"strconv"
@@ -125,7 +124,9 @@ func (r *run) run(ctx context.Context) error {
 		return err
 	}
 	defer r.manifest.Close()
-	if r.isDone() {
+	if done, err := r.isDone(); err != nil {
+		return err
+	} else if done {
 		return r.makeIndex(ctx)
 	}
 	if r.journal, r.leftovers, err = openJournal(r.dest); err != nil {
@@ -158,13 +159,9 @@ func (r *run) run(ctx context.Context) error {
 	return r.execute(ctx, p, placed)
 }
 
-// completeAlready reports whether an earlier run has completed the same selection and its files are
-// still there. If so, it sets the progress to complete.
-func (r *run) completeAlready() bool {
-	c, was := r.wasComplete()
-	if !was {
-		return false
-	}
+// completeAlready reports whether the files of the earlier run that recorded c are still there. If so, it
+// sets the progress to complete.
+func (r *run) completeAlready(c complete) bool {
 	total := int64(0)
 	for _, e := range r.manifest.entries {
 		if here, err := present(r.dest, e); err != nil || !here {
@@ -184,11 +181,14 @@ func (r *run) completeAlready() bool {
 	return true
 }
 
-// wasComplete returns the record of an earlier run that has completed the same selection.
-func (r *run) wasComplete() (c complete, was bool) {
-	data, err := r.dest.Root.ReadFile(destination.CompleteFile)
-	was = err == nil && json.Unmarshal(data, &c) == nil && c.selects(r.summary())
-	return c, was
+// wasComplete returns the record of an earlier run that has completed the same selection; nil if there is
+// none.
+func (r *run) wasComplete() (*complete, error) {
+	c, err := readComplete(r.dest.Root, destination.CompleteFile)
+	if c == nil || !c.selects(r.summary()) {
+		return nil, err
+	}
+	return c, nil
 }
 
 func (r *run) setTotals(files, bytes int64) {
@@ -319,7 +319,8 @@ func (r *run) fetchAll(ctx context.Context, objects []store.Object) error {
 	defer context.AfterFunc(ctx, r.queue.stop)()
 	r.commit = &committer{dest: r.dest, manifest: r.manifest, progress: r.progress, now: time.Now, refuse: r.refuseArrived}
 	if r.retriesRefused {
-		r.commit.mayReplace = r.mayReplace
+		uncancelled := context.WithoutCancel(ctx) // the committer still names what was received before ctx ended
+		r.commit.mayReplace = func(o store.Object) (bool, error) { return r.mayReplace(uncancelled, o) }
 	}
 	r.commit.start(r.stop)
 

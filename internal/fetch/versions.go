@@ -2,7 +2,6 @@ package fetch
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -189,7 +188,7 @@ func isComplete(config Config) (is bool, err error) {
 	if r.manifest.entries, err = readManifest(config.Dest); err != nil {
 		return false, err
 	}
-	return r.isDone(), nil
+	return r.isDone()
 }
 
 // next creates the version after the current one, which it does not change. Readers get the current
@@ -228,16 +227,9 @@ func (v *versions) next(ctx context.Context, config Config, done complete, progr
 
 // completed returns the record of the run that completed a version; nil if there is none.
 func (v *versions) completed(number int) (*complete, error) {
-	data, err := v.root.ReadFile(path.Join(v.data(number), destination.CompleteFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	out, err := readComplete(v.root, path.Join(v.data(number), destination.CompleteFile))
 	if err != nil {
 		return nil, fmt.Errorf("check version %d: %w", number, err)
-	}
-	out := &complete{}
-	if err := json.Unmarshal(data, out); err != nil {
-		return nil, fmt.Errorf("check version %d: read %s: %w", number, destination.CompleteFile, err)
 	}
 	return out, nil
 }

@@ -208,3 +208,18 @@ func (n *simulated) makeOne(r *rand.Rand) bool {
 	}
 	return false
 }
+
+// The free room of devices that LVM may not allocate from is no room for a growth, though LVM counts it as free.
+func TestGrowBesideAClosedDevice(t *testing.T) {
+	const gib = volume.GiB
+	for open, want := range map[volume.Bytes]ledger.Outcome{5 * gib: ledger.MakingRoom, 9*gib + gib/2: ledger.Granted} {
+		l := ledgertest.New(t, ledgertest.Report("node-1", gib, func(p *flexlvmv1.Pool) {
+			amounts(100*gib, 20*gib, 15*gib, 20*gib+device(1))(p)
+			p.DeviceFree, p.Promised = quantities(open), ledgertest.Quantity(device(10)-device(1))
+		}))
+		object := bound(ledgertest.Want("a", gib), 7, growingTo(10*gib))
+		l.Written(object)
+		got := l.Grow(object, 10*gib)
+		require.Equal(t, want, got.Outcome, got.Why)
+	}
+}

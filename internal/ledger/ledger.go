@@ -101,7 +101,7 @@ func straysOf(storage *flexlvmv1.NodeStorage) map[stray]bool {
 type pool struct {
 	uuid        string // of the group
 	size        volume.Bytes
-	unused      volume.Bytes // not held by any logical volume
+	unused      volume.Bytes // not held by any logical volume, and LVM may allocate it
 	promised    volume.Bytes // promised volumes that the node knows and has not created yet
 	extent      volume.Bytes
 	allocatable volume.Bytes
@@ -175,7 +175,7 @@ func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.PoolName]pool {
 		}
 		one := pool{
 			uuid: uuids[in.Group()], closed: p.Closed, busy: int(p.BusyPercent),
-			size: volume.Bytes(p.Size.Value()), unused: volume.Bytes(p.Free.Value()), promised: volume.Bytes(p.Promised.Value()),
+			size: volume.Bytes(p.Size.Value()), unused: unusedOf(p), promised: volume.Bytes(p.Promised.Value()),
 			extent:      ExtentOf(in, volume.Bytes(p.ExtentSize.Value())),
 			allocatable: volume.Bytes(p.Allocatable.Value()),
 			reclaimable: volume.Bytes(p.Reclaimable.Value()),
@@ -195,6 +195,23 @@ func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.PoolName]pool {
 		out[in] = one
 	}
 	return out
+}
+
+// mostDevices is how many devices of a pool a node reports.
+const mostDevices = 128
+
+// unusedOf returns the free room of a pool without that of devices that LVM may not allocate from, which are not in
+// DeviceFree. A list of mostDevices may lack others, too.
+func unusedOf(p flexlvmv1.Pool) volume.Bytes {
+	unused := volume.Bytes(p.Free.Value())
+	if n := len(p.DeviceFree); n == 0 || n >= mostDevices {
+		return unused
+	}
+	var sum volume.Bytes
+	for _, free := range p.DeviceFree {
+		sum += volume.Bytes(free.Value())
+	}
+	return min(unused, sum)
 }
 
 // ExtentOf returns the allocation unit of a pool, given the reported one; 0 means not reported yet.
