@@ -238,32 +238,6 @@ func TestPlanWaiting(t *testing.T) {
 	}
 }
 
-// Two removals that have failed stop the evictions in a pool. Mirrors that are wiped after their first sync do not count.
-func TestPlanMirrorsThatAwaitTheirSync(t *testing.T) {
-	for name, tt := range map[string]struct {
-		change  func(*inventory.Volume)
-		evicted int
-	}{
-		"in their first sync":    {func(*inventory.Volume) {}, 1},
-		"in sync":                {func(v *inventory.Volume) { v.SyncPercent = "100.00" }, 0},
-		"in an unknown state":    {func(v *inventory.Volume) { v.SyncPercent = "" }, 0},
-		"without one copy":       {func(v *inventory.Volume) { v.Degraded = true }, 0},
-		"removed without a wipe": {func(v *inventory.Volume) { v.Wipe = volume.WipeNone }, 0},
-		"linear":                 {func(v *inventory.Volume) { v.Layout = volume.Linear }, 0},
-	} {
-		s := evictiontest.New()
-		for _, doomed := range []string{"doomed_a", "doomed_b"} {
-			s.Volume(doomed, volume.Doomed, 10, func(v *inventory.Volume) {
-				v.Shape, v.Wipe, v.SyncPercent = volume.Shape{Layout: volume.Raid1, Mirrors: 1}, volume.WipeZero, "12.34"
-				v.Problem = "removing it has failed"
-			}, tt.change)
-		}
-		s.Volume("a", unreferenced, 40)
-		s.PersistentVolume("wanted", 60)
-		require.Len(t, s.Plan().Evictions, tt.evicted, name)
-	}
-}
-
 // The room of volumes that are being removed is reported separately from free room, except where the removal has
 // failed. No other volume is evicted for the same room, whatever the state of a volume that is being removed.
 func TestPlanRemoving(t *testing.T) {

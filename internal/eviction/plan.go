@@ -233,19 +233,12 @@ func (p *planner) classifyUnreferenced(v *inventory.Volume, pool *poolPlan) {
 // then nobody knows when it will be free.
 func (p *poolPlan) classifyDoomed(v *inventory.Volume, removing bool) {
 	p.removing = p.removing || removing
-	if v.Problem != "" && !awaitsSync(v) {
+	if v.Problem != "" {
 		p.unfinished = append(p.unfinished, v)
 	}
 	if v.Problem == "" || removing {
 		p.addPending(v)
 	}
-}
-
-// awaitsSync reports whether a doomed volume is intact and is wiped, and then removed, once its copies are in sync. That
-// may take hours, and says nothing about whether other volumes can be removed.
-func awaitsSync(v *inventory.Volume) bool {
-	wiped := v.Wipe != "" && v.Wipe != volume.WipeNone
-	return v.Layout == volume.Raid1 && wiped && !v.Degraded && v.SyncPercent != "" && v.SyncPercent != "100.00"
 }
 
 // evictionOrder sorts the least recently used first, by the second, as in the NodeStorage; then the larger
