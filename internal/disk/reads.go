@@ -28,13 +28,14 @@ func NewReads(limit time.Duration) *Reads {
 	return &Reads{limit: limit, begun: map[string]time.Time{}}
 }
 
-// Check returns the error of check, or ErrNoAnswer if check, or an earlier one of the same disk, does not end.
-func (r *Reads) Check(ctx context.Context, disk string, check func(context.Context) error) error {
+// Check returns the error of check, ErrNoAnswer if check, or an earlier one of the same disk, does not end in time, or
+// the error of caller if that ends first.
+func (r *Reads) Check(caller context.Context, disk string, check func(context.Context) error) error {
 	since, running := r.begin(disk)
 	if running {
 		return noAnswer(disk, since)
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.limit)
+	ctx, cancel := context.WithTimeout(caller, r.limit)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
@@ -46,6 +47,9 @@ func (r *Reads) Check(ctx context.Context, disk string, check func(context.Conte
 	case err := <-done:
 		return err
 	case <-ctx.Done():
+		if err := caller.Err(); err != nil {
+			return fmt.Errorf("disk %s is not checked: %w", disk, err)
+		}
 		return noAnswer(disk, since)
 	}
 }

@@ -117,5 +117,8 @@ func Every(ctx context.Context, interval time.Duration, f func()) {
 			return
 		case <-tick.C:
 		}
+		if ctx.Err() != nil { // select takes any case that is ready
+			return
+		}
 	}
 }

@@ -188,7 +188,7 @@ func (m *groupMaker) carryOut(ctx context.Context, d volumegroup.Decision) volum
 	return out
 }
 
-// refuseFull moves the disks that are not blank from d.Take to d.Refused.
+// refuseFull moves the disks that are not blank from d.Candidates to d.Refused.
 func (m *groupMaker) refuseFull(ctx context.Context, d *volumegroup.Decision) {
 	var blank []volumegroup.Candidate
 	for _, c := range d.Candidates {
@@ -207,10 +207,10 @@ func (m *groupMaker) refuseFull(ctx context.Context, d *volumegroup.Decision) {
 // pass.
 func (m *groupMaker) checkBlank(ctx context.Context, d volumegroup.Disk) (passing bool, err error) {
 	err = m.reads.Check(ctx, d.ID, func(ctx context.Context) error { return m.tools.checkBlank(ctx, d.Path) })
-	return errors.Is(err, lvm.ErrOpen) || errors.Is(err, disk.ErrNoAnswer), err
+	return errors.Is(err, lvm.ErrOpen) || errors.Is(err, disk.ErrNoAnswer) || ctx.Err() != nil, err
 }
 
-// take adds the disks in d.Take to the group, and creates the group if it does not exist.
+// take adds the disks in d.Candidates to the group, and creates the group if it does not exist.
 func (m *groupMaker) take(ctx context.Context, d *volumegroup.Decision) error {
 	if len(d.Candidates) == 0 {
 		return nil

@@ -14,7 +14,7 @@ import (
 // grow.
 const busyPatience = 10 * time.Minute
 
-// await clears d.Take if the group does not exist yet and would be created without a disk that may be free
+// await clears d.Candidates if the group does not exist yet and would be created without a disk that may be free
 // soon. It does so for busyPatience, whose start is in the ledger and survives a restart.
 func (m *groupMaker) await(d *volumegroup.Decision) error {
 	name := d.Declaration.Name
