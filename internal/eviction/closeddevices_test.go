@@ -107,3 +107,14 @@ func TestMayCreateAheadWithAClosedDevice(t *testing.T) {
 		require.Equal(t, want, eviction.MayCreateAhead(s.View, s.Plan(), c), gib)
 	}
 }
+
+// An orphan on a device that LVM may not allocate from does not use up the budget of orphans.
+func TestPlanOrphansOnAClosedDevice(t *testing.T) {
+	s := withClosedDevice()
+	s.Policy.EvictOrphans, s.Policy.OrphanShare = true, 1 // one volume
+	s.Volume("older", volume.Ready, 5, onClosed(5), evictiontest.LastUsed(400))
+	s.Volume("newer", volume.Ready, 5, lies(s, 5), evictiontest.LastUsed(300))
+	s.PoolNamed("flexlvm").Free = 5 * volume.GiB
+	s.PersistentVolume("wanted", 28)
+	require.Equal(t, []string{"Promised open", "Orphan newer"}, evictiontest.Evicted(s.Plan()))
+}

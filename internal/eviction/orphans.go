@@ -72,6 +72,8 @@ func (p *planner) orphansAllowed() int {
 
 // orphansFor returns the orphans of a pool that may be evicted, in order.
 func (p *planner) orphansFor(pool *poolPlan) []*inventory.Volume {
+	// One that frees nothing here is no candidate, so it must not use up the budget.
+	pool.orphans = slices.DeleteFunc(pool.orphans, func(v *inventory.Volume) bool { return pool.frees(v) <= 0 })
 	slices.SortFunc(pool.orphans, evictionOrder)
 	return pool.orphans[:min(len(pool.orphans), p.orphanBudget)]
 }

@@ -23,14 +23,14 @@ func (r *run) unpack(ctx context.Context) (done bool, err error) {
 	if err := packed.Resolve(ctx); err != nil {
 		return false, fmt.Errorf("check %s: %w", r.Source.URL, err)
 	}
-	if c, err := r.wasComplete(); err != nil {
+	if c, err := r.wasComplete(); err != nil && !r.Sync { // with Sync, a damaged record is replaced
 		return false, err
 	} else if c != nil && r.hasRevision(*c, packed.Revision()) && r.completeAlready(*c) {
 		return true, nil
 	}
 	if r.baseIsCurrent(packed.Revision()) {
 		r.progress.setRevision(packed.Revision())
-		r.progress.refused.Store(r.base.complete.Refused) // the same content would be refused again
+		r.progress.refused.Store(r.base.complete.Refused) // the same digest has the same refused keys
 		r.keepBase()
 		return true, nil
 	}
