@@ -104,8 +104,8 @@ func Run(ctx context.Context, config Config, progress *Progress) ([]Refusal, err
 	return r.refused, err
 }
 
-func (r *run) run(ctx context.Context) error {
-	var err error
+// checkConfig sets r.selection, and checks the values that a person chooses.
+func (r *run) checkConfig() (err error) {
 	if r.selection, err = store.NewSelection(r.Include, r.Exclude); err != nil {
 		return store.Usage(err)
 	}
@@ -115,6 +115,14 @@ func (r *run) run(ctx context.Context) error {
 	}
 	if err := checkChecksum(r.Checksum); err != nil {
 		return store.Usage(err)
+	}
+	return nil
+}
+
+func (r *run) run(ctx context.Context) error {
+	err := r.checkConfig()
+	if err != nil {
+		return err
 	}
 	if r.dest, err = destination.Open(r.Dest); err != nil {
 		return err
