@@ -32,12 +32,12 @@ type Info struct {
 const rootField = 3
 
 const (
-	// mostRoot is how many bytes of a root Read keeps. Roots that are compared with others are shorter.
-	mostRoot = 2 << 10
-	// mostField is how many bytes of another field it keeps: a path of PATH_MAX bytes, all of them escaped.
-	mostField = 16 << 10
-	// mostFields is how many fields it keeps: all, unless a file system does not escape spaces in its options.
-	mostFields = 32
+	// maxRoot is how many bytes of a root Read keeps. Roots that are compared with others are shorter.
+	maxRoot = 2 << 10
+	// maxField is how many bytes of another field it keeps: a path of PATH_MAX bytes, all of them escaped.
+	maxField = 16 << 10
+	// maxFields is how many fields it keeps: all, unless a file system does not escape spaces in its options.
+	maxFields = 32
 )
 
 // Read returns the mounts in a mountinfo file for which keep returns true; if keep is nil, all. It fails rather than
@@ -90,7 +90,7 @@ func readLine(r *bufio.Reader) (string, error) {
 			if length++; c == ' ' {
 				field, length = field+1, 0
 			}
-			if c != '\n' && field < mostFields && length <= mostOf(field) {
+			if c != '\n' && field < maxFields && length <= maxLength(field) {
 				line.WriteByte(c)
 			}
 		}
@@ -100,11 +100,11 @@ func readLine(r *bufio.Reader) (string, error) {
 	}
 }
 
-func mostOf(field int) int {
+func maxLength(field int) int {
 	if field == rootField {
-		return mostRoot
+		return maxRoot
 	}
-	return mostField
+	return maxField
 }
 
 // Parse parses a line without its newline.

@@ -42,11 +42,11 @@ func TestReadLongLines(t *testing.T) {
 		"93 22 0:51 / /spaces rw - fuse x rw,"+strings.Repeat("a ", 200_000)+"\n"+
 		pod)
 	require.Len(t, all, 6)
-	require.Equal(t, Info{ID: 90, Major: 253, Minor: 3, Root: long[:mostRoot], Mountpoint: "/pod", Options: "rw", FSType: "xfs", Source: "/dev/dm-3", VFSOptions: "rw"}, *all[1])
-	require.Equal(t, long[:mostField], all[2].Mountpoint)
+	require.Equal(t, Info{ID: 90, Major: 253, Minor: 3, Root: long[:maxRoot], Mountpoint: "/pod", Options: "rw", FSType: "xfs", Source: "/dev/dm-3", VFSOptions: "rw"}, *all[1])
+	require.Equal(t, long[:maxField], all[2].Mountpoint)
 	require.Equal(t, "/dev/dm-3", all[2].Source)
 	require.True(t, strings.HasPrefix(all[3].VFSOptions, "rw,lowerdir=/long/"))
-	require.Len(t, all[3].VFSOptions, mostField)
+	require.Len(t, all[3].VFSOptions, maxField)
 	require.Equal(t, "/spaces", all[4].Mountpoint)
 	require.Equal(t, "/a b", all[5].Root)
 }

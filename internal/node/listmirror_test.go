@@ -10,16 +10,20 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
+// described returns the volume with these tags as the inventory describes it.
+func (w *watchedMirror) described(tags volume.Tags) inventory.Volume {
+	w.t.Helper()
+	w.lv.Tags = tags.Strings()
+	all, err := w.describeAll(w.t.Context(), []lvm.LogicalVolume{w.lv})
+	require.NoError(w.t, err)
+	return all[0]
+}
+
 // The inventory says of a volume that must not be used why, and never to refresh or repair it from an old copy.
 func TestInventoryOfOutdatedCopies(t *testing.T) {
 	w := watchMirror(t)
 	tags := sourceTags()
-	described := func() inventory.Volume {
-		w.lv.Tags = tags.Strings()
-		all, err := w.describeAll(t.Context(), []lvm.LogicalVolume{w.lv})
-		require.NoError(t, err)
-		return all[0]
-	}
+	described := func() inventory.Volume { return w.described(tags) }
 	records := w.copyNotes.file(w.lv.UUID) + " records which copies are out of date"
 	w.look(true, "partial", "100.00", "partial", "")
 	v := described()
@@ -53,12 +57,7 @@ func TestInventoryOfOutdatedCopies(t *testing.T) {
 func TestInventoryOfAConvertedMirror(t *testing.T) {
 	w := watchMirror(t)
 	tags := sourceTags()
-	described := func() inventory.Volume {
-		w.lv.Tags = tags.Strings()
-		all, err := w.describeAll(t.Context(), []lvm.LogicalVolume{w.lv})
-		require.NoError(t, err)
-		return all[0]
-	}
+	described := func() inventory.Volume { return w.described(tags) }
 	w.look(true, "partial", "100.00", "partial", "")
 	w.lv.Shape, w.lv.Health = volume.Shape{Layout: volume.Linear}, ""
 	require.Contains(t, described().Problem, "volume flexlvm/data is no longer raid1")

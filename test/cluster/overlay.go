@@ -22,6 +22,19 @@ spec:
           readinessProbe: {periodSeconds: 5}
 `
 
+// ProvisionerProbedSoon is a patch for Overlay with a shorter period of the provisioner's readiness probe.
+const ProvisionerProbedSoon = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: flexlvm-provisioner, namespace: flexlvm-system}
+spec:
+  template:
+    spec:
+      containers:
+        - name: provisioner
+          readinessProbe: {periodSeconds: 5}
+`
+
 // Overlay writes a kustomization to the folder dir: the manifests of the kustomization base, changed by strategic merge
 // patches. Kustomize fails if base does not have the object that a patch names. The API server refuses a patch of a
 // container or a probe that is not there.

@@ -91,19 +91,6 @@ func start(t *testing.T, args ...string) *bed {
 	return b
 }
 
-// provisionerPatch has the provisioner probed soon, as cluster.ProbedSoon the installer.
-const provisionerPatch = `
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: flexlvm-provisioner, namespace: flexlvm-system}
-spec:
-  template:
-    spec:
-      containers:
-        - name: provisioner
-          readinessProbe: {periodSeconds: 5}
-`
-
 // install applies the manifests, with the daemon's arguments.
 func (b *bed) install(t *testing.T, manifests string, args []string) {
 	t.Helper()
@@ -112,7 +99,7 @@ func (b *bed) install(t *testing.T, manifests string, args []string) {
 	patch["apiVersion"], patch["kind"] = "apps/v1", "DaemonSet"
 	patch["metadata"] = map[string]any{"name": daemon, "namespace": system}
 	overlay := t.TempDir()
-	require.NoError(t, cluster.Overlay(overlay, manifests, cluster.ProbedSoon, provisionerPatch, encoded(t, patch)))
+	require.NoError(t, cluster.Overlay(overlay, manifests, cluster.ProbedSoon, cluster.ProvisionerProbedSoon, encoded(t, patch)))
 	b.kubectl(t, "apply", "-k", overlay)
 }
 

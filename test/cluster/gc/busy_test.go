@@ -24,8 +24,8 @@ func (b *bed) testInUseElsewhere(t *testing.T) {
 	s.running("main")
 	name := s.volumeOf("held")
 	// The process has the volume mounted elsewhere, because when kubelet unmounts its own mount and
-	// removes the directory, the kernel detaches mounts there in all namespaces. It lets go of the file
-	// system that testDiscovered mounts at the same time.
+	// removes the directory, the kernel detaches mounts there in all namespaces. In its own mount
+	// namespace, which nobody else uses, it detaches the file system that testDiscovered mounts at the same time.
 	pid := strings.TrimSpace(b.onNode(t, fmt.Sprintf(`unshare -m --propagation private sh -c '
 		umount -l /mnt/disks/*/* /mnt/person; mount --bind /var/lib/kubelet/pods/*/volumes/*/%s /mnt && exec sleep 600' </dev/null >/dev/null 2>&1 & echo $!`, name)))
 	mounts := func(who string) string {

@@ -71,18 +71,6 @@ spec:
           readinessProbe: {periodSeconds: 1}
 `
 
-const provisionerPatch = `
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: flexlvm-provisioner, namespace: flexlvm-system}
-spec:
-  template:
-    spec:
-      containers:
-        - name: provisioner
-          readinessProbe: {periodSeconds: 5}
-`
-
 // bed is a cluster of two nodes with flexlvm on it.
 type bed struct {
 	*cluster.Cluster
@@ -113,7 +101,7 @@ func start(t *testing.T, s settings) *bed {
 		b.prepare(ctx, t, node)
 	}
 	overlay := t.TempDir()
-	require.NoError(t, cluster.Overlay(overlay, filepath.Join(source, "installer"), cluster.ProbedSoon, provisionerPatch, fmt.Sprintf(daemonPatch, minAge)))
+	require.NoError(t, cluster.Overlay(overlay, filepath.Join(source, "installer"), cluster.ProbedSoon, cluster.ProvisionerProbedSoon, fmt.Sprintf(daemonPatch, minAge)))
 	b.kubectl(ctx, t, nil, "apply", "-k", overlay)
 	b.rolledOut(ctx, t)
 	b.kubectl(ctx, t, strings.NewReader(classManifests), "apply", "-f", "-")
