@@ -113,7 +113,7 @@ func unmatchedNote(node string) string {
 	return fmt.Sprintf("its node %s has not matched nodeAffinity since ", node)
 }
 
-// withoutUnmatched returns a replica's message without the note of match, which each plan appends anew.
+// withoutUnmatched returns a replica's message without the note of match, which each plan appends again.
 func withoutUnmatched(r flexlvmv1.ReplicaStatus) string {
 	message, _, _ := strings.Cut(r.Message, unmatchedNote(r.Node))
 	return strings.TrimSuffix(message, "; ")

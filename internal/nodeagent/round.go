@@ -88,7 +88,7 @@ func (d *Daemon) announceReady(failed, published error) {
 	}
 }
 
-// unequipped reports whether the host lacks programs and carries no PersistentVolume: such a node need not work. If the
+// unequipped reports whether the host lacks programs and has no PersistentVolume: such a node need not work. If the
 // PersistentVolumes are unknown, it is assumed to have some.
 func (d *Daemon) unequipped() bool {
 	known, synced := d.watches.persistentVolumes()
