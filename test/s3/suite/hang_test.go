@@ -43,7 +43,7 @@ func TestMountedFileSystemHangs(t *testing.T) {
 		"list":    {unix.FAN_OPEN_PERM | unix.FAN_ONDIR, "d", "", "--stall=1s", time.Second, 75, "listing"},
 		"open":    {unix.FAN_OPEN_PERM, "d/b", "", "--stall=1s", time.Second, 75, "opening"},
 		"read":    {unix.FAN_ACCESS_PERM, "d/b", "", "--stall=1s", time.Second, 75, "reading"},
-		"timeout": {unix.FAN_ACCESS_PERM, "d/b", "", "--timeout=2s", 2 * time.Second, 124, "reading"},
+		"timeout": {unix.FAN_ACCESS_PERM, "d/b", "", "--timeout=15s", 15 * time.Second, 124, "reading"}, // long enough to reach the file on a busy machine
 		"put":     {unix.FAN_ACCESS_PERM, "d/b", "put", "--stall=1s", time.Second, 75, "reading"},
 	} {
 		t.Run(name, func(t *testing.T) {
