@@ -3,6 +3,7 @@ package controlplane_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -97,11 +98,17 @@ func TestLeadEndsAtOnceWhenTheLeaseIsLost(t *testing.T) {
 	require.ErrorIs(t, err, controlplane.ErrLeaseLost)
 }
 
-// A leader that sees its successor does not work on until it would have to have renewed the lease.
+// A leader that sees its successor, or that its successor has released the lease, does not work on until it would have
+// to have renewed the lease.
 func TestLeadEndsAtOnceWhenTheLeaseIsTaken(t *testing.T) {
+	for _, holder := range []string{"successor", ""} {
+		t.Run("held by "+strconv.Quote(holder), func(t *testing.T) { endsAtOnce(t, holder) })
+	}
+}
+
+func endsAtOnce(t *testing.T, successor string) {
 	client := fake.NewClientset()
 	var taken atomic.Bool
-	successor := "successor"
 	client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return taken.Load(), nil, apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "flexlvm.io", errors.New("it has changed"))
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,7 +29,7 @@ func (d *Doctor) checkPluginDir(context.Context) []Finding {
 	case used != "" && filepath.Clean(used) != dir:
 		return fail(check, fmt.Sprintf("%s, but kubelet looks in %q", dir, used), fmt.Sprintf("install there: pluginDir in installer/settings (with Helm, the value pluginDir), or `flexlvm install --plugin-dir %s`, and give the same to `flexlvm doctor`", argument(used, "DIR")))
 	case used == "":
-		return ok(check, dir+" (kubelet's command line names no other)")
+		return ok(check, dir+" (kubelet's command line and configuration name no other)")
 	}
 	return ok(check, dir+", as kubelet's")
 }
@@ -43,7 +44,7 @@ func argument(text, placeholder string) string {
 }
 
 // kubeletPluginDir returns the plugin directory from the command line of a running kubelet, or from its
-// configuration file. It is empty if both leave it at the default.
+// configuration. It is empty if both leave it at the default.
 func kubeletPluginDir(root string) (dir string, running bool) {
 	processes, err := filepath.Glob(filepath.Join(root, "proc/[0-9]*"))
 	if err != nil {
@@ -57,13 +58,43 @@ func kubeletPluginDir(root string) (dir string, running bool) {
 		if dir := flagValue(args, "volume-plugin-dir"); dir != "" {
 			return dir, true
 		}
-		if file := flagValue(args, "config"); file != "" {
-			text, _ := readFile(os.OpenFile, filepath.Join(root, file)) // an unreadable file counts as the default
-			return topLevelValue(text, "volumePluginDir"), true
+		for _, file := range kubeletConfigs(root, args) {
+			text, _ := readFile(os.OpenFile, file) // an unreadable file counts as one without the setting
+			if value, set := topLevelValue(text, "volumePluginDir"); set {
+				dir = value
+			}
 		}
-		return "", true
+		return dir, true
 	}
 	return "", false
+}
+
+// maxConfigEntries bounds how many files and directories of kubelet's --config-dir are looked at.
+const maxConfigEntries = 1000
+
+// kubeletConfigs returns the configuration files that a kubelet with these arguments reads, in the order in which it
+// merges them: a later file overrides the earlier ones.
+func kubeletConfigs(root string, args []string) (files []string) {
+	if file := flagValue(args, "config"); file != "" {
+		files = append(files, filepath.Join(root, file))
+	}
+	dir := flagValue(args, "config-dir")
+	if dir == "" {
+		return files
+	}
+	// Kubelet finds these files with the same function, so subdirectories and the order are the same.
+	entries := 0
+	_ = filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
+		entries++
+		switch {
+		case entries > maxConfigEntries:
+			return fs.SkipAll
+		case err == nil && !entry.IsDir() && filepath.Ext(path) == ".conf":
+			files = append(files, path)
+		}
+		return nil // an unreadable directory counts as an empty one
+	})
+	return files
 }
 
 // kubeletArgs returns the command line of a process if it is the host's kubelet. Anybody who may create pods can run a
@@ -160,21 +191,21 @@ func flagValue(args []string, name string) string {
 	return ""
 }
 
-// topLevelValue returns the string with this key at the top level of a JSON file, or of a YAML file in block style.
-// The driver links no YAML library, to keep its start short: kubelet waits for it.
-func topLevelValue(text, key string) string {
+// topLevelValue returns the string with this key at the top level of a JSON file, or of a YAML file in block style, and
+// whether the file has the key. The driver links no YAML library, to keep its start short: kubelet waits for it.
+func topLevelValue(text, key string) (value string, set bool) {
 	var object map[string]json.RawMessage
 	if json.Unmarshal([]byte(text), &object) == nil {
-		var value string
-		_ = json.Unmarshal(object[key], &value) // if the key is absent or not a string, value stays empty
-		return value
+		raw, set := object[key]
+		_ = json.Unmarshal(raw, &value) // if the key is absent or not a string, value stays empty
+		return value, set
 	}
 	for _, line := range strings.Split(text, "\n") {
 		k, v, found := strings.Cut(line, ":") // keys of lower levels are indented, so they do not match
 		if found && strings.Trim(strings.TrimRight(k, " "), `"'`) == key {
 			v, _, _ = strings.Cut(v, " #")
-			return strings.Trim(strings.TrimSpace(v), `"'`)
+			return strings.Trim(strings.TrimSpace(v), `"'`), true
 		}
 	}
-	return ""
+	return "", false
 }

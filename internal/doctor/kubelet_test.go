@@ -78,19 +78,50 @@ func TestFilesOfKubelet(t *testing.T) {
 	p.write(t, "proc/77/cmdline", "kubelet\x00--config=/config\x00")
 	config := filepath.Join(p.root, "config")
 	require.NoError(t, unix.Mkfifo(config, 0o600))
-	require.Contains(t, pluginDirFinding(p.examine()).Detail, "names no other")
+	require.Contains(t, pluginDirFinding(p.examine()).Detail, "name no other")
 	require.NoError(t, os.Remove(config))
 	p.write(t, "config", "volumePluginDir: /opt/exec\n"+strings.Repeat("#", mostText))
-	require.Contains(t, pluginDirFinding(p.examine()).Detail, "names no other")
+	require.Contains(t, pluginDirFinding(p.examine()).Detail, "name no other")
 	require.NoError(t, os.Remove(config))
 	require.NoError(t, os.Symlink("/dev/zero", config))
-	require.Contains(t, pluginDirFinding(p.examine()).Detail, "names no other")
+	require.Contains(t, pluginDirFinding(p.examine()).Detail, "name no other")
 
 	_, err := readFile(os.OpenFile, "/dev/null")
 	require.ErrorContains(t, err, "not a regular file")
 
 	p.write(t, "proc/77/cmdline", "kubelet\x00"+strings.Repeat("--v=2\x00", mostText/6+1))
 	require.Contains(t, pluginDirFinding(p.examine()).Detail, "no kubelet runs here")
+}
+
+// The last file that has the setting counts, in the order in which kubelet merges them, and the command line over all.
+func TestDropInsOfKubelet(t *testing.T) {
+	p := healthy(t)
+	dir := p.cfg.Place.PluginDir()
+	expect := func(level Level, detail string) {
+		t.Helper()
+		found := pluginDirFinding(p.examine())
+		require.Equal(t, level, found.Level, "%+v", found)
+		require.Contains(t, found.Detail, detail)
+	}
+	p.write(t, "proc/77/cmdline", "kubelet\x00--config=/config\x00--config-dir\x00/config.d\x00")
+	p.write(t, "config", "volumePluginDir: "+dir+"\n")
+	expect(OK, "as kubelet's") // no directory
+	p.write(t, "config.d/10.conf", "kind: KubeletConfiguration\nvolumePluginDir: /opt/ten\n")
+	expect(Fail, `kubelet looks in "/opt/ten"`)
+	p.write(t, "config.d/05.conf", "volumePluginDir: "+dir+"\n")
+	p.write(t, "config.d/99.yaml", "volumePluginDir: "+dir+"\n")
+	p.write(t, "config.d/20.conf", "maxPods: 5\n")
+	expect(Fail, `kubelet looks in "/opt/ten"`)
+	p.write(t, "config.d/10.d/a.conf", `{"volumePluginDir": "/opt/below"}`)
+	expect(Fail, `kubelet looks in "/opt/below"`)
+	p.write(t, "config.d/30.conf", "volumePluginDir: "+dir+"\n")
+	require.NoError(t, unix.Mkfifo(filepath.Join(p.root, "config.d/40.conf"), 0o600)) // opening it for reading would block
+	expect(OK, "as kubelet's")
+	p.write(t, "config.d/50.conf", "volumePluginDir: \"\"\n")
+	expect(OK, "name no other")
+
+	p.write(t, "proc/77/cmdline", "kubelet\x00--config-dir=/config.d\x00--volume-plugin-dir=/opt/flag\x00")
+	expect(Fail, `kubelet looks in "/opt/flag"`)
 }
 
 // What a finding says of kubelet is safe in a terminal, and its command in a shell.
@@ -105,6 +136,7 @@ func TestFindingsAreInert(t *testing.T) {
 
 func TestValuesOfALowerLevel(t *testing.T) {
 	for _, text := range []string{"other:\n  volumePluginDir: /deeper\n", `{"other": {"volumePluginDir": "/deeper"}}`, `{"volumePluginDir": 7}`, "- volumePluginDir: /x\n", ""} {
-		require.Empty(t, topLevelValue(text, "volumePluginDir"), text)
+		value, _ := topLevelValue(text, "volumePluginDir")
+		require.Empty(t, value, text)
 	}
 }

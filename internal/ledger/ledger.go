@@ -286,7 +286,8 @@ func versionOf(object metav1.Object) uint64 {
 }
 
 // Inherited reserves room for a PersistentVolume that existed when this process became the leader,
-// until the watch shows it: a watch may start from an older state.
+// until the watch shows it: a watch may start from an older state. If the watch has shown its end since it was
+// read, nothing is reserved, because no later event would end the reservation.
 func (l *Ledger) Inherited(object *corev1.PersistentVolume) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -296,6 +297,9 @@ func (l *Ledger) Inherited(object *corev1.PersistentVolume) {
 	}
 	if l.written(object.Name) {
 		l.writtenLocked(object) // it may have grown since the version that the watch has shown
+		return
+	}
+	if l.account(label).hasSeenGone(object) {
 		return
 	}
 	l.drop(object.Name)

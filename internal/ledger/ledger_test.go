@@ -151,6 +151,32 @@ func TestLedgerInheritsWhatItsWatchDoesNotShowYet(t *testing.T) {
 	require.Equal(t, ledgertest.OneGiB, b.Room("node-1"), "deleted before the watch began")
 }
 
+// A PersistentVolume is deleted between the list of a new leader and its use. Its room is free once the node's report is
+// confirmed. A later object of the same name keeps its room.
+func TestLedgerDoesNotInheritWhatIsGone(t *testing.T) {
+	b := ledgertest.New(t, ledgertest.Report("node-1", 2*ledgertest.OneGiB))
+	at := func(version string) *corev1.PersistentVolume {
+		v := ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB))
+		v.ResourceVersion = version
+		return v
+	}
+	b.Written(at("7"))
+	b.Gone(at("7").Name)
+	b.Inherited(at("6"))
+	b.Inherited(at("7"))
+	require.Equal(t, ledgertest.OneGiB, b.Room("node-1"), "it is charged once, until the report is confirmed")
+	_, departures, ask := b.Unconfirmed("node-1")
+	require.True(t, ask)
+	b.Inherited(at("9"))
+	require.Zero(t, b.Room("node-1"), "another one of that name")
+	b.Gone(at("9").Name)
+	b.Confirm(ledgertest.Report("node-1", 2*ledgertest.OneGiB), departures)
+	require.Equal(t, ledgertest.OneGiB, b.Room("node-1"), "the later one is not confirmed")
+	_, departures, _ = b.Unconfirmed("node-1")
+	b.Confirm(ledgertest.Report("node-1", 2*ledgertest.OneGiB), departures)
+	require.Equal(t, 2*ledgertest.OneGiB, b.Room("node-1"))
+}
+
 func TestLedgerCharges(t *testing.T) {
 	options := func(key, value string) func(*corev1.PersistentVolume) {
 		return func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Options[key] = value }

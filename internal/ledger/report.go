@@ -2,6 +2,9 @@ package ledger
 
 import (
 	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/pv"
@@ -13,7 +16,8 @@ import (
 type departure struct {
 	name string
 	charge
-	at uint64 // its sequence number among all departures
+	version uint64 // of the object, as last seen; 0 if unknown
+	at      uint64 // its sequence number among all departures
 }
 
 // Report records a node's report, as the watch shows it. A report that is older than the last one read
@@ -77,11 +81,20 @@ func (l *Ledger) goneLocked(name string) (touched []string) {
 		return nil
 	}
 	a := l.accounts[label]
-	c := a.charged(name)
+	c, version := a.charged(name), a.written[name].version
 	l.drop(name)
 	l.departures++
-	a.departed = append(a.departed, departure{name: name, charge: c, at: l.departures})
+	a.departed = append(a.departed, departure{name: name, charge: c, version: version, at: l.departures})
 	return []string{label}
+}
+
+// hasSeenGone reports whether the watch has shown this object, or a later version of it, and then its end. An
+// object of the same name that was created afterwards has a later version.
+func (a *account) hasSeenGone(object *corev1.PersistentVolume) bool {
+	version := versionOf(object)
+	return version != 0 && slices.ContainsFunc(a.departed, func(d departure) bool {
+		return d.name == object.Name && d.version >= version
+	})
 }
 
 // charged returns the charge of a PersistentVolume, including promised growth.

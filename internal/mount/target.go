@@ -114,7 +114,7 @@ type Point struct {
 	Type   string // of the file system
 	Source string
 	// Number is the number of the file system's device, as in stat's st_rdev; if the node of a
-	// block device is mounted alone, the number of that device.
+	// block device in /dev is mounted alone, the number of that device.
 	Number uint64
 	// Root is the directory of the file system that is mounted. Of a very long path, At, All and ByDevice
 	// return only the beginning.
@@ -155,22 +155,32 @@ func points(match func(*mountinfo.Info) bool) ([]Point, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read mountinfo: %w", err)
 	}
+	var dev unix.Stat_t
+	if err := unix.Stat("/dev", &dev); err != nil {
+		return nil, fmt.Errorf("read the file system of /dev: %w", err)
+	}
 	found := make([]Point, 0, len(infos))
 	for _, i := range infos {
-		found = append(found, Point{Path: i.Mountpoint, Type: i.FSType, Source: i.Source, Number: numberOf(i), Root: i.Root, ReadOnly: isReadOnly(i)})
+		found = append(found, Point{Path: i.Mountpoint, Type: i.FSType, Source: i.Source, Number: numberOf(i, dev.Dev), Root: i.Root, ReadOnly: isReadOnly(i)})
 	}
 	return found, nil
 }
 
-// numberOf accesses the mount only if that may be a device node: access to another file system may
-// hang.
-func numberOf(i *mountinfo.Info) uint64 {
+// numberOf accesses the mount only if that is part of /dev, whose file system has the number dev:
+// access to another file system may hang.
+func numberOf(i *mountinfo.Info, dev uint64) uint64 {
 	var st unix.Stat_t
-	if i.Root != "/" && (i.FSType == "devtmpfs" || i.FSType == "tmpfs") &&
-		unix.Lstat(i.Mountpoint, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK {
+	if isPartOfDev(i, dev) && unix.Lstat(i.Mountpoint, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK {
 		return st.Rdev
 	}
 	return deviceOf(i)
+}
+
+// isPartOfDev reports whether a mount shows a file or directory of the host's /dev. The kernel has only one
+// devtmpfs, also where another file system is at /dev. Any other tmpfs may belong to a tenant, who can create
+// nodes in it for devices of others and have kubelet mount them (subPath).
+func isPartOfDev(i *mountinfo.Info, dev uint64) bool {
+	return i.Root != "/" && (i.FSType == "devtmpfs" || i.FSType == "tmpfs" && deviceOf(i) == dev)
 }
 
 func isReadOnly(i *mountinfo.Info) bool {
