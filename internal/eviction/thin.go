@@ -22,14 +22,14 @@ const thinSlack = 5000
 // may be LVM's rounding, and changes with every write.
 func (p *planner) thinAllocatable(pool *poolPlan) volume.Bytes {
 	evictable := map[*inventory.Volume]bool{}
-	if p.result.Blocked == "" {
+	if p.evictsForRoom(pool) {
 		for _, v := range pool.queue {
 			evictable[v] = true
 		}
 	}
 	evictableReplicas := map[*inventory.Volume]bool{}
 	for _, c := range pool.replicas {
-		evictableReplicas[c.volume] = p.result.Blocked == ""
+		evictableReplicas[c.volume] = p.evictsForRoom(pool)
 	}
 	charges, held := p.charges(pool), volume.Bytes(0)
 	slack := pool.Size / thinSlack
@@ -94,7 +94,7 @@ func (p *planner) thinClosed(pool *poolPlan) string {
 		return fmt.Sprintf("LVM does not report how full thin pool %s is; see `lvs -a %s`", pool.Name, pool.Name.Group())
 	}
 	kept := pool.Size - pool.Free - pool.pending
-	if p.result.Blocked == "" {
+	if p.evictsForRoom(pool) {
 		kept -= pool.reclaimable() + pool.reclaimableReplicas()
 	}
 	if used := percent(max(0, kept), pool.Size); used >= p.policy.ThinDataPercent {
