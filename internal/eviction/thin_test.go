@@ -77,9 +77,17 @@ func TestThinAllocatable(t *testing.T) {
 		"retained, too":                         {func(s thinScene) { s.thin("a", volume.Retained, 10) }, all - 10*volume.GiB},
 		"another cluster's":                     {func(s thinScene) { s.thin("a", volume.Ready, 10, func(v *inventory.Volume) { v.Cluster = "another" }) }, all - 10*volume.GiB},
 		"about to be free":                      {func(s thinScene) { s.thin("doomed_a", volume.Doomed, 10) }, all},
-		"may be evicted":                        {func(s thinScene) { s.thin("a", unreferenced, 10) }, all},
-		"may not be evicted yet":                {func(s thinScene) { s.thin("a", unreferenced, 10, evictiontest.ReleasedAgo(0)) }, all - 3*volume.GiB},
-		"others":                                {func(s thinScene) { s.PoolNamed(thinPool).Free -= 5 * volume.GiB }, all - 5*volume.GiB + slack},
+		"its removal fails":                     {func(s thinScene) { s.thin("doomed_a", volume.Doomed, 10, evictiontest.WithProblem) }, all - 3*volume.GiB},
+		"its removal has failed and is retried": {func(s thinScene) {
+			s.thin("doomed_a", volume.Doomed, 10, evictiontest.WithProblem)
+			s.View.Removing = map[string]bool{"uuid-doomed_a": true}
+		}, all},
+		"another cluster removes it": {func(s thinScene) {
+			s.thin("doomed_a", volume.Doomed, 10, func(v *inventory.Volume) { v.Cluster = "another" })
+		}, all - 3*volume.GiB},
+		"may be evicted":         {func(s thinScene) { s.thin("a", unreferenced, 10) }, all},
+		"may not be evicted yet": {func(s thinScene) { s.thin("a", unreferenced, 10, evictiontest.ReleasedAgo(0)) }, all - 3*volume.GiB},
+		"others":                 {func(s thinScene) { s.PoolNamed(thinPool).Free -= 5 * volume.GiB }, all - 5*volume.GiB + slack},
 		"others, beside a clone": {func(s thinScene) {
 			s.claimed("source", 30)
 			s.claimed("clone", 30)
