@@ -85,8 +85,9 @@ type NodeStorageStatus struct {
 	// +kubebuilder:validation:MaxItems=20
 	Evictions []Eviction `json:"evictions,omitempty"`
 	// Released are volumes whose PersistentVolume was released, newest first, at most 100: the 40 that were
-	// released last, and the first 10 of each pool in the order of eviction. Volumes of directory pools that
-	// the node cannot read at present follow at the end, and fewer of the others may be listed then.
+	// released last, and the first 10 of each pool in the order of eviction. Volumes of volume groups that the
+	// node does not see at present, and of directory pools that it cannot read, follow at the end, and fewer of
+	// the others may be listed then.
 	// +listType=atomic
 	// +optional
 	// +kubebuilder:validation:MaxItems=100

@@ -7,8 +7,8 @@ import (
 
 // LastReleased is how many of the most recently released volumes NodeStorageStatus.Released lists: every volume
 // that is not listed was released before them. It lists fewer of them if their names are long, or if there are
-// directory pools that the node cannot read: the volumes released there are listed last and count toward the
-// limits of the list.
+// volume groups that the node does not see or directory pools that it cannot read: the volumes released there are
+// listed last and count toward the limits of the list.
 const LastReleased = 40
 
 // A ReleasedVolume is a volume whose PersistentVolume was released. Its data is kept until the volume is

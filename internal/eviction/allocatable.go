@@ -25,7 +25,7 @@ func (p *planner) allocatable(pool *poolPlan) volume.Bytes {
 		return p.thinAllocatable(pool)
 	}
 	sum := pool.allocatableSoon()
-	if p.result.Blocked == "" {
+	if p.evictsForRoom(pool) {
 		// The charges of these replicas, added below, are subtracted again with those of all PersistentVolumes.
 		sum += pool.reclaimable() + pool.reclaimableReplicas()
 	}

@@ -107,6 +107,16 @@ func TestPlanAllocatable(t *testing.T) {
 			s.View.PersistentVolumes = nil // the API server has come back empty
 			s.Volume("a", unreferenced, 10)
 		}, all - 11*volume.GiB},
+		"one removal fails": {func(s *evictiontest.Scene) {
+			s.Volume("doomed_x", volume.Doomed, 5, evictiontest.WithProblem)
+			s.Volume("a", unreferenced, 10)
+		}, all - 5*volume.GiB},
+		"two removals fail, so no more are begun": {func(s *evictiontest.Scene) {
+			s.Volume("doomed_x", volume.Doomed, 5, evictiontest.WithProblem)
+			s.Volume("doomed_y", volume.Doomed, 5, evictiontest.WithProblem)
+			s.Volume("a", unreferenced, 10)
+			s.Replica("b", 20)
+		}, all - 20*volume.GiB},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := evictiontest.New()

@@ -150,10 +150,10 @@ func (p *planner) setShortfall(pool *poolPlan) {
 		pool.result.Shortfall = shortfall
 		why = append(why, fmt.Sprintf("%s, and pool %s can give %s%s: %s is missing there", pool.promises(), pool.Name, pool.roundDown(reach), shortage, pool.roundUp(shortfall)))
 	}
-	if t := p.thresholds(pool); p.overHigh(pool, t) && !p.mayStayFull(pool) {
-		if excess := pool.used() - t.low; !pool.postponed {
+	if t := p.reportedThresholds(pool); p.overHigh(pool, t) && !p.mayStayFull(pool) {
+		if excess := pool.used() - pool.reclaimable() - t.low; !pool.postponed {
 			pool.result.Shortfall = max(pool.result.Shortfall, excess)
-			why = append(why, fmt.Sprintf("%s, and nothing more may be evicted: %s too much for %s", p.describeUse(pool, pool.used()), pool.roundUp(excess), p.describeLow(pool, t)))
+			why = append(why, p.whyExcess(pool, excess, t))
 		}
 	} else if p.full(pool, pool.used()) {
 		full := []string{p.describeUse(pool, pool.used()) + ", and volumes in use fill it beyond the low one"}
@@ -164,6 +164,15 @@ func (p *planner) setShortfall(pool *poolPlan) {
 	}
 	why = append(why, p.advice(pool)...)
 	pool.result.ShortfallMessage = strings.Join(why, "; ")
+}
+
+// whyExcess describes that no eviction can reach the low threshold.
+func (p *planner) whyExcess(pool *poolPlan, excess volume.Bytes, t thresholds) string {
+	evicted := "nothing more may be evicted:"
+	if len(pool.queue) > 0 {
+		evicted = "evicting all that may be evicted would leave"
+	}
+	return fmt.Sprintf("%s, and %s %s too much for %s", p.describeUse(pool, pool.used()), evicted, pool.roundUp(excess), p.describeLow(pool, t))
 }
 
 // deviceShortfall returns what demands lack on their devices even after all possible evictions, and describes the first

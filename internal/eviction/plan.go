@@ -202,7 +202,7 @@ func (p *planner) classify(v *inventory.Volume) {
 	pool.result.ByState[v.State]++
 	switch v.State {
 	case volume.Doomed:
-		pool.classifyDoomed(v, p.view.Removing[v.UUID])
+		p.classifyDoomed(v, pool)
 	case volume.Ready, volume.Creating:
 		p.classifyReplica(v, pool)
 	case volume.Unreferenced:
@@ -229,15 +229,14 @@ func (p *planner) classifyUnreferenced(v *inventory.Volume, pool *poolPlan) {
 	}
 }
 
-// classifyDoomed counts the room of a doomed volume, unless its removal has failed and is not under way again:
-// then nobody knows when it will be free.
-func (p *poolPlan) classifyDoomed(v *inventory.Volume, removing bool) {
-	p.removing = p.removing || removing
+// classifyDoomed counts a doomed volume, and its room if that is about to be free.
+func (p *planner) classifyDoomed(v *inventory.Volume, pool *poolPlan) {
+	pool.removing = pool.removing || p.view.Removing[v.UUID]
 	if v.Problem != "" {
-		p.unfinished = append(p.unfinished, v)
+		pool.unfinished = append(pool.unfinished, v)
 	}
-	if v.Problem == "" || removing {
-		p.addPending(v)
+	if p.view.aboutToBeFree(v) {
+		pool.addPending(v)
 	}
 }
 

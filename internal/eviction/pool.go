@@ -59,6 +59,12 @@ const maxUnfinished = 2
 
 func (p *poolPlan) stalled() bool { return len(p.unfinished) >= maxUnfinished }
 
+// evictsForRoom reports whether volumes may be evicted because the room of a pool is needed. Otherwise the room of
+// those in its queue must not be promised.
+func (p *planner) evictsForRoom(pool *poolPlan) bool {
+	return p.result.Blocked == "" && !pool.stalled()
+}
+
 // addPending counts the room of a volume as about to be free.
 func (p *poolPlan) addPending(v *inventory.Volume) {
 	p.pending += v.Device

@@ -15,21 +15,21 @@ const thinSlack = 5000
 // PersistentVolume is charged for what may be written to its volume, divided by its class's ratio.
 //
 // A volume without a PersistentVolume may be brought back and written to, so all that it could hold is
-// subtracted. For an unreferenced volume, only what it holds now is subtracted, or nothing if it may be
-// evicted. If a volume holds more than its PersistentVolume's charge, as a ratio allows, the difference is
-// subtracted too. Of volumes that are not flexlvm's, only what they hold is known: at least what is in use
-// beyond what flexlvm's volumes hold, which is too little if those share blocks. A difference within the slack
-// may be LVM's rounding, and changes with every write.
+// subtracted. For an unreferenced or doomed volume, only what it holds now is subtracted, or nothing if it may
+// be evicted or its room is about to be free. If a volume holds more than its PersistentVolume's charge, as a
+// ratio allows, the difference is subtracted too. Of volumes that are not flexlvm's, only what they hold is
+// known: at least what is in use beyond what flexlvm's volumes hold, which is too little if those share blocks.
+// A difference within the slack may be LVM's rounding, and changes with every write.
 func (p *planner) thinAllocatable(pool *poolPlan) volume.Bytes {
 	evictable := map[*inventory.Volume]bool{}
-	if p.result.Blocked == "" {
+	if p.evictsForRoom(pool) {
 		for _, v := range pool.queue {
 			evictable[v] = true
 		}
 	}
 	evictableReplicas := map[*inventory.Volume]bool{}
 	for _, c := range pool.replicas {
-		evictableReplicas[c.volume] = p.result.Blocked == ""
+		evictableReplicas[c.volume] = p.evictsForRoom(pool)
 	}
 	charges, held := p.charges(pool), volume.Bytes(0)
 	slack := pool.Size / thinSlack
@@ -46,8 +46,8 @@ func (p *planner) thinAllocatable(pool *poolPlan) volume.Bytes {
 			left += charge // subtracted again with those of all PersistentVolumes
 		case named:
 			left -= max(0, v.Device-charge)
-		case v.State == volume.Doomed, evictable[v], p.view.isBeingRemoved(v):
-		case v.State == volume.Unreferenced:
+		case evictable[v], p.view.aboutToBeFree(v):
+		case v.State == volume.Unreferenced, v.State == volume.Doomed:
 			left -= v.Device
 		default:
 			left -= max(v.Device, v.Full)
@@ -94,7 +94,7 @@ func (p *planner) thinClosed(pool *poolPlan) string {
 		return fmt.Sprintf("LVM does not report how full thin pool %s is; see `lvs -a %s`", pool.Name, pool.Name.Group())
 	}
 	kept := pool.Size - pool.Free - pool.pending
-	if p.result.Blocked == "" {
+	if p.evictsForRoom(pool) {
 		kept -= pool.reclaimable() + pool.reclaimableReplicas()
 	}
 	if used := percent(max(0, kept), pool.Size); used >= p.policy.ThinDataPercent {

@@ -41,6 +41,19 @@ func (s thinScene) thinClaim(name string, charge int, change ...func(*persistent
 	}}, change...)...)
 }
 
+// thinFailedRemoval adds a volume that could not be removed, and that holds nothing.
+func (s thinScene) thinFailedRemoval(name string) {
+	s.thin(name, volume.Doomed, 10, evictiontest.WithProblem, func(v *inventory.Volume) { v.Device = 0 })
+}
+
+// thinReplica adds a replica that may be evicted, and its PersistentVolume.
+func (s thinScene) thinReplica(name string, charge int) {
+	s.Replica(name, charge, func(v *inventory.Volume, c *persistentvolume.Volume) {
+		v.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}
+		v.Full, v.Device, c.Shape = v.Device, 3*volume.GiB, v.Shape
+	})
+}
+
 func (s thinScene) result(t *testing.T) eviction.PoolResult {
 	t.Helper()
 	all := s.Plan()
@@ -64,9 +77,17 @@ func TestThinAllocatable(t *testing.T) {
 		"retained, too":                         {func(s thinScene) { s.thin("a", volume.Retained, 10) }, all - 10*volume.GiB},
 		"another cluster's":                     {func(s thinScene) { s.thin("a", volume.Ready, 10, func(v *inventory.Volume) { v.Cluster = "another" }) }, all - 10*volume.GiB},
 		"about to be free":                      {func(s thinScene) { s.thin("doomed_a", volume.Doomed, 10) }, all},
-		"may be evicted":                        {func(s thinScene) { s.thin("a", unreferenced, 10) }, all},
-		"may not be evicted yet":                {func(s thinScene) { s.thin("a", unreferenced, 10, evictiontest.ReleasedAgo(0)) }, all - 3*volume.GiB},
-		"others":                                {func(s thinScene) { s.PoolNamed(thinPool).Free -= 5 * volume.GiB }, all - 5*volume.GiB + slack},
+		"its removal fails":                     {func(s thinScene) { s.thin("doomed_a", volume.Doomed, 10, evictiontest.WithProblem) }, all - 3*volume.GiB},
+		"its removal has failed and is retried": {func(s thinScene) {
+			s.thin("doomed_a", volume.Doomed, 10, evictiontest.WithProblem)
+			s.View.Removing = map[string]bool{"uuid-doomed_a": true}
+		}, all},
+		"another cluster removes it": {func(s thinScene) {
+			s.thin("doomed_a", volume.Doomed, 10, func(v *inventory.Volume) { v.Cluster = "another" })
+		}, all - 3*volume.GiB},
+		"may be evicted":         {func(s thinScene) { s.thin("a", unreferenced, 10) }, all},
+		"may not be evicted yet": {func(s thinScene) { s.thin("a", unreferenced, 10, evictiontest.ReleasedAgo(0)) }, all - 3*volume.GiB},
+		"others":                 {func(s thinScene) { s.PoolNamed(thinPool).Free -= 5 * volume.GiB }, all - 5*volume.GiB + slack},
 		"others, beside a clone": {func(s thinScene) {
 			s.claimed("source", 30)
 			s.claimed("clone", 30)
@@ -88,6 +109,12 @@ func TestThinAllocatable(t *testing.T) {
 		"blocked": {func(s thinScene) {
 			s.View.PersistentVolumes = nil
 			s.thin("a", unreferenced, 10)
+		}, all - 3*volume.GiB},
+		"two removals fail, so no more are begun": {func(s thinScene) {
+			s.thinFailedRemoval("doomed_x")
+			s.thinFailedRemoval("doomed_y")
+			s.thin("a", unreferenced, 10)
+			s.thinReplica("b", 10)
 		}, all - 3*volume.GiB},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,6 +165,12 @@ func TestThinClosed(t *testing.T) {
 		"what may go is no harm": {func(s thinScene) { s.thin("a", unreferenced, 10); s.PoolNamed(thinPool).Free = 18 * volume.GiB }, ""},
 		"what is young is": {func(s thinScene) {
 			s.thin("a", unreferenced, 10, evictiontest.ReleasedAgo(0))
+			s.PoolNamed(thinPool).Free = 18 * volume.GiB
+		}, "82% full"},
+		"what may go after two removals have failed is": {func(s thinScene) {
+			s.thinFailedRemoval("doomed_x")
+			s.thinFailedRemoval("doomed_y")
+			s.thin("a", unreferenced, 10)
 			s.PoolNamed(thinPool).Free = 18 * volume.GiB
 		}, "82% full"},
 		"metadata":           {func(s thinScene) { s.PoolNamed(thinPool).Thin.MetadataUsed = 80 }, "the metadata of thin pool flexlvm/thinpool is 80% full"},

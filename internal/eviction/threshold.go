@@ -6,27 +6,38 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// thresholds are the policy's thresholds, in bytes of one pool. If volumes in use alone fill a pool beyond the
-// low threshold, no eviction can reach it. Then their use counts as the low threshold, and the high one is
-// raised by the same amount. Otherwise every volume would be evicted as soon as it is released, without
-// relieving the pool.
+// thresholds are the policy's thresholds, in bytes of one pool. If volumes that cannot be evicted alone fill a
+// pool beyond the low threshold, no eviction can reach it. Then their use counts as the low threshold, and the
+// high one is raised by the same amount. Otherwise every volume would be evicted as soon as it is released,
+// without relieving the pool.
 type thresholds struct {
 	high, low volume.Bytes
 	raised    bool
 }
 
+// policyThresholds returns the thresholds of a pool as the policy says, whether or not evictions can reach them.
+func (p *planner) policyThresholds(pool *poolPlan) thresholds {
+	return thresholds{high: (pool.Size*volume.Bytes(p.policy.HighPercent) + 99) / 100, low: pool.Size * volume.Bytes(p.policy.LowPercent) / 100}
+}
+
+// thresholds returns the thresholds by which volumes are evicted from a pool.
 func (p *planner) thresholds(pool *poolPlan) thresholds {
-	t := thresholds{high: (pool.Size*volume.Bytes(p.policy.HighPercent) + 99) / 100, low: pool.Size * volume.Bytes(p.policy.LowPercent) / 100}
+	t := p.policyThresholds(pool)
 	if pool.Thin != nil {
 		return t // a full thin pool fails, so every eviction helps
-	}
-	if p.needsManualAction(pool) {
-		return t
 	}
 	if more := pool.used() - pool.reclaimable() - t.low; more > 0 {
 		t.high, t.low, t.raised = t.high+more, t.low+more, true
 	}
 	return t
+}
+
+// reportedThresholds returns the thresholds beyond which a pool has a shortfall.
+func (p *planner) reportedThresholds(pool *poolPlan) thresholds {
+	if p.needsManualAction(pool) {
+		return p.policyThresholds(pool)
+	}
+	return p.thresholds(pool)
 }
 
 // needsManualAction reports whether a problem that needs manual action prevents evictions, so that not only volumes
@@ -74,7 +85,7 @@ func (p *planner) whyThreshold(pool *poolPlan, t thresholds) string {
 // describeLow describes the low threshold.
 func (p *planner) describeLow(pool *poolPlan, t thresholds) string {
 	if t.raised {
-		return fmt.Sprintf("the %d%% that volumes in use take", percent(t.low, pool.Size))
+		return fmt.Sprintf("the %d%% that cannot be evicted", percent(t.low, pool.Size))
 	}
 	return fmt.Sprintf("the low threshold of %d%%", p.policy.LowPercent)
 }

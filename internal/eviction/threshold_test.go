@@ -42,11 +42,32 @@ func TestPlanOfAPoolFullOfVolumesInUse(t *testing.T) {
 	s.View.Now = evictiontest.Now.Add(time.Hour)
 	r = s.Plan()
 	require.Equal(t, []string{"HighThreshold given-up", "HighThreshold young"}, evictiontest.Evicted(r))
-	require.Contains(t, r.Evictions[0].Message, "pool flexlvm is 95% full (95 GiB of 100 GiB), the high threshold is 85%; 6 GiB must be evicted to reach the 89% that volumes in use take")
+	require.Contains(t, r.Evictions[0].Message, "pool flexlvm is 95% full (95 GiB of 100 GiB), the high threshold is 85%; 6 GiB must be evicted to reach the 89% that cannot be evicted")
 
 	s.PersistentVolume("promised", 12)
 	require.Equal(t, 1*volume.GiB, s.Plan().Pools[0].Shortfall, "what is promised is missed all the same")
 	require.NotContains(t, s.Plan().Pools[0].ShortfallMessage, "threshold")
+}
+
+// A volume that cannot be removed is no reason to evict every volume as soon as it is released: that would not reach
+// the low threshold either. Its room is a shortfall.
+func TestPlanOfAPoolFullOfVolumesInUseWithAFailedRemoval(t *testing.T) {
+	s := evictiontest.New()
+	s.ForeignVolumes(1, 78)
+	s.Volume("doomed_x", volume.Doomed, 6, evictiontest.WithProblem)
+	s.Volume("given-up", unreferenced, 3, evictiontest.LastUsed(9))
+	r := s.Plan()
+	require.Empty(t, evictiontest.Evicted(r), "it would go, and the low threshold not be reached")
+	require.Equal(t, 5*volume.GiB, r.Pools[0].Shortfall)
+	require.Contains(t, r.Pools[0].ShortfallMessage, "pool flexlvm is 88% full (88 GiB of 100 GiB), the high threshold is 85%, and evicting all that may be evicted would leave 5 GiB too much for the low threshold of 80%; "+
+		"1 volume that was given up could not be removed (flexlvm/doomed_x: odd)")
+	require.Empty(t, r.Pools[0].InUseMessage)
+
+	s.Volume("more", unreferenced, 4, evictiontest.LastUsed(8))
+	r = s.Plan()
+	require.Equal(t, []string{"HighThreshold given-up", "HighThreshold more"}, evictiontest.Evicted(r))
+	require.Equal(t, 5*volume.GiB, r.Pools[0].Shortfall)
+	require.Contains(t, r.Pools[0].ShortfallMessage, "and nothing more may be evicted: 5 GiB too much for the low threshold of 80%")
 }
 
 // Every volume group of the host is a pool. The operating system's, which is full from the beginning, is not reported

@@ -64,6 +64,15 @@ func (view View) isBeingRemoved(v *inventory.Volume) bool {
 	return v.State == volume.Unreferenced && view.Removing[v.UUID]
 }
 
+// aboutToBeFree reports whether the room of a volume is about to be free. That of a doomed volume is not if its
+// removal has failed and is not under way again, or if it is another cluster's: then nobody knows when it will be.
+func (view View) aboutToBeFree(v *inventory.Volume) bool {
+	if v.State == volume.Doomed {
+		return v.Cluster == view.Cluster && (v.Problem == "" || view.Removing[v.UUID])
+	}
+	return view.isBeingRemoved(v)
+}
+
 // restored describes WentBack, which is not empty, for messages.
 func (view View) restored() string {
 	return fmt.Sprintf("the API server has gone back in time (%s), as if it had been restored from a backup", view.WentBack)

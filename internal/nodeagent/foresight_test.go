@@ -212,7 +212,31 @@ func TestReleasedAreSmall(t *testing.T) {
 func TestReleasedOfAPoolThatIsNotSeen(t *testing.T) {
 	pools := []inventory.Pool{{Name: "g"}, {Name: "g:seen", Directories: &inventory.DirectoryPool{Known: true}}, {Name: "g:not", Directories: &inventory.DirectoryPool{}}}
 	was := []flexlvmv1.ReleasedVolume{{Pool: "g", Name: "a"}, {Pool: "g:seen", Name: "b"}, {Pool: "g:not", Name: "c"}}
-	require.Equal(t, was[2:], releasedUnseen(observation{inventory: inventory.Inventory{Pools: pools}}, was))
+	require.Equal(t, was[2:], releasedUnseen(inventory.Inventory{Pools: pools}, was))
+}
+
+// Released volumes stay on the list while their volume group is not seen, as while a disk is late, and count as
+// seen if the group was renamed.
+func TestReleasedOfAGroupThatIsNotSeen(t *testing.T) {
+	was := []flexlvmv1.ReleasedVolume{
+		{Pool: "g", Name: "a", FilesystemUUID: "fs-a", EvictionOrder: 1, Origin: &flexlvmv1.ReleasedOrigin{Claim: "data"}},
+		{Pool: "g", Name: "b", Kept: flexlvmv1.KeptRetained},
+		{Pool: "g/thin", Name: "c", FilesystemUUID: "fs-c"},
+		{Pool: "g:dirs", Name: "d", FilesystemUUID: "fs-d"},
+	}
+	without := inventory.Inventory{Pools: []inventory.Pool{{Name: "other"}}}
+	kept := releasedUnseen(without, was)
+	require.Len(t, kept, 4)
+	require.Equal(t, flexlvmv1.ReleasedVolume{Pool: "g", Name: "a", FilesystemUUID: "fs-a", Kept: flexlvmv1.KeptProblem, Origin: was[0].Origin}, kept[0], "it is not evicted next")
+	require.Equal(t, was[1:], kept[1:])
+	require.Equal(t, kept, releasedUnseen(inventory.Inventory{}, kept))
+
+	renamed := without
+	renamed.Volumes = []inventory.Volume{{Group: "other", Name: "a", FS: "fs-a"}, {Group: "other", Name: "b"}}
+	require.Equal(t, kept[1:], releasedUnseen(renamed, kept))
+
+	again := inventory.Inventory{Pools: []inventory.Pool{{Name: "g"}}}
+	require.Empty(t, releasedUnseen(again, kept), "what the group lacks is gone")
 }
 
 // However many volumes are released beside a pool that cannot be read, and however many pools have that pool's name,
@@ -221,6 +245,7 @@ func TestReleasedAreBoundedBesideAPoolThatIsNotSeen(t *testing.T) {
 	f := observation{inventory: inventory.Inventory{Pools: []inventory.Pool{{Name: "g"}, {Name: "g:not", Directories: &inventory.DirectoryPool{}}, {Name: "g:not", Directories: &inventory.DirectoryPool{}}}}}
 	for i := range 200 {
 		v := inventory.Volume{Group: "g", Name: volume.Name(fmt.Sprintf("v-%d", i)), FS: fmt.Sprintf("fs-%d", i), Released: evictiontest.HoursAgo(float64(i))}
+		f.inventory.Volumes = append(f.inventory.Volumes, v)
 		f.result.Released = append(f.result.Released, eviction.Released{Volume: v, Order: i%firstToGo + 1})
 	}
 	was := flexlvmv1.NodeStorageStatus{}

@@ -173,5 +173,5 @@ func (d *Daemon) forgetGone(in inventory.Inventory) {
 	d.heals.keep(there)
 	d.removed.keep(there)
 	d.trims.keep(there)
-	d.releasedClaims.keep(there)
+	d.releasedClaims.keep(func(uuid string, pool volume.PoolName) bool { return there[uuid] || mayHoldUnseen(in, pool) })
 }

@@ -20,7 +20,13 @@ import (
 // and its claim gets the events.
 type releasedClaims struct {
 	mu     sync.Mutex
-	byUUID map[string][]releasedClaim // of the volume
+	byUUID map[string]releasedNotes // of the volume
+}
+
+// releasedNotes are the notes of one volume.
+type releasedNotes struct {
+	pool volume.PoolName // of the volume
+	said []releasedClaim
 }
 
 type releasedClaim struct {
@@ -30,14 +36,14 @@ type releasedClaim struct {
 }
 
 func newReleasedClaims() *releasedClaims {
-	return &releasedClaims{byUUID: map[string][]releasedClaim{}}
+	return &releasedClaims{byUUID: map[string]releasedNotes{}}
 }
 
-func (c *releasedClaims) note(uuid string, said releasedClaim) {
+func (c *releasedClaims) note(uuid string, pool volume.PoolName, said releasedClaim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	others := slices.DeleteFunc(c.byUUID[uuid], func(known releasedClaim) bool { return known.uid == said.uid })
-	c.byUUID[uuid] = append(others, said)
+	others := slices.DeleteFunc(c.byUUID[uuid].said, func(known releasedClaim) bool { return known.uid == said.uid })
+	c.byUUID[uuid] = releasedNotes{pool, append(others, said)}
 }
 
 // has reports whether this process has released a volume and noted exactly this data, so that a report
@@ -45,12 +51,12 @@ func (c *releasedClaims) note(uuid string, said releasedClaim) {
 func (c *releasedClaims) has(uuid string, said releasedClaim) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.ContainsFunc(c.byUUID[uuid], func(known releasedClaim) bool { return reflect.DeepEqual(known, said) })
+	return slices.ContainsFunc(c.byUUID[uuid].said, func(known releasedClaim) bool { return reflect.DeepEqual(known, said) })
 }
 
 // last returns the last noted data of a volume. The caller holds mu.
 func (c *releasedClaims) last(uuid string) (known releasedClaim, there bool) {
-	all := c.byUUID[uuid]
+	all := c.byUUID[uuid].said
 	if len(all) == 0 {
 		return known, false
 	}
@@ -76,11 +82,12 @@ func (c *releasedClaims) origin(uuid string) *flexlvmv1.ReleasedOrigin {
 	return nil
 }
 
-func (c *releasedClaims) keep(there map[string]bool) {
+// keep drops the notes of volumes that are gone.
+func (c *releasedClaims) keep(mayExist func(uuid string, pool volume.PoolName) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for uuid := range c.byUUID {
-		if !there[uuid] {
+	for uuid, notes := range c.byUUID {
+		if !mayExist(uuid, notes.pool) {
 			delete(c.byUUID, uuid)
 		}
 	}

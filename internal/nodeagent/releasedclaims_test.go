@@ -19,16 +19,18 @@ func TestReleasedClaims(t *testing.T) {
 	said := func(uid, claim string) releasedClaim {
 		return releasedClaim{uid: types.UID(uid), origin: flexlvmv1.ReleasedOrigin{Claim: claim}}
 	}
-	c.note("data", said("1", "one"))
-	c.note("data", said("2", "two"))
+	c.note("data", "g", said("1", "one"))
+	c.note("data", "g", said("2", "two"))
 	require.True(t, c.has("data", said("1", "one")))
 	require.True(t, c.has("data", said("2", "two")))
 	require.Equal(t, "two", c.origin("data").Claim)
-	c.note("data", said("1", "another"))
+	c.note("data", "g", said("1", "another"))
 	require.False(t, c.has("data", said("1", "one")))
 	require.Equal(t, "another", c.origin("data").Claim)
-	require.Len(t, c.byUUID["data"], 2)
-	c.keep(map[string]bool{"settled": true})
+	require.Len(t, c.byUUID["data"].said, 2)
+	c.keep(func(uuid string, pool volume.PoolName) bool { return uuid != "data" || pool == "g" })
+	require.Equal(t, "another", c.origin("data").Claim, "its pool is not seen now")
+	c.keep(func(uuid string, _ volume.PoolName) bool { return uuid == "settled" })
 	require.Empty(t, c.byUUID)
 	require.Nil(t, c.origin("data"))
 }

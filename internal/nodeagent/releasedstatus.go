@@ -63,19 +63,40 @@ func written(what any) int {
 	return len(text)
 }
 
-// releasedUnseen returns the entries of the last list whose pools cannot be read now, because their volumes may
-// still be there. LVM allows two groups of one name, of which one may be readable.
-func releasedUnseen(f observation, was []flexlvmv1.ReleasedVolume) (out []flexlvmv1.ReleasedVolume) {
+// releasedUnseen returns the entries of the last list whose volumes cannot be seen now, because they may still be
+// there. They were listed before, so their number does not grow. None of them is evicted now.
+func releasedUnseen(in inventory.Inventory, was []flexlvmv1.ReleasedVolume) (out []flexlvmv1.ReleasedVolume) {
 	for _, v := range was {
-		unseen := slices.ContainsFunc(f.inventory.Pools, func(p inventory.Pool) bool { return p.VolumesUnknown() && v.Pool == string(p.Name) })
-		seen := slices.ContainsFunc(f.result.Released, func(r eviction.Released) bool {
-			return v.Pool == string(r.Volume.Pool()) && v.Name == string(r.Volume.Name) && v.FilesystemUUID == r.Volume.FS
-		})
-		if unseen && !seen {
-			out = append(out, v)
+		if !mayHoldUnseen(in, volume.PoolName(v.Pool)) || isSeen(in, v) {
+			continue
 		}
+		if v.EvictionOrder > 0 {
+			v.EvictionOrder, v.Kept = 0, flexlvmv1.KeptProblem
+		}
+		out = append(out, v)
 	}
 	return out
+}
+
+// mayHoldUnseen reports whether a pool may have volumes that an inventory lacks: the pool cannot be read, or its
+// volume group is not seen, as while a disk is late or LVM's devices file hides it.
+func mayHoldUnseen(in inventory.Inventory, name volume.PoolName) bool {
+	groupSeen := false
+	for _, p := range in.Pools {
+		if p.Name == name && p.VolumesUnknown() {
+			return true
+		}
+		groupSeen = groupSeen || p.Name.Group() == name.Group()
+	}
+	return !groupSeen
+}
+
+// isSeen reports whether an inventory has the volume of an entry. The volume may be in another pool, because its
+// group was renamed, or because LVM allows two groups of one name, of which one may be readable.
+func isSeen(in inventory.Inventory, r flexlvmv1.ReleasedVolume) bool {
+	return slices.ContainsFunc(in.Volumes, func(v inventory.Volume) bool {
+		return v.FS == r.FilesystemUUID && (v.FS != "" || string(v.Pool()) == r.Pool && string(v.Name) == r.Name)
+	})
 }
 
 func releasedVolume(r eviction.Released) flexlvmv1.ReleasedVolume {

@@ -245,7 +245,7 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 			return err
 		}
 		if seen != nil {
-			d.releasedClaims.note(seen.UUID, said)
+			d.releasedClaims.note(seen.UUID, seen.Pool(), said)
 			d.noteAsked(*seen, c)
 		}
 	}

@@ -91,7 +91,7 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.Orphans = orphanStatus(f.result, r.healing)
 	is.OrphanCount = int32(len(is.Orphans))
 	is.Orphans = is.Orphans[:min(len(is.Orphans), keptOrphans)]
-	unseen := releasedUnseen(f, was.Released)
+	unseen := releasedUnseen(f.inventory, was.Released)
 	is.Released = append(releasedStatus(f.result.Released, r.origin, was.Released, unseen), unseen...)
 	is.ReleasedCount = int32(len(f.result.Released) + len(unseen))
 	set(flexlvmv1.ConditionDiskPressure, len(pressed) > 0, either(len(pressed) > 0, "PoolUnderPressure", "NoPressure"), strings.Join(pressed, "; "))

@@ -284,6 +284,43 @@ func TestReportOfOrigins(t *testing.T) {
 	}
 }
 
+// While the volume group is not seen, the report keeps its released volumes with their origins, even if the daemon is
+// restarted meanwhile. They are not lost when the group is back.
+func TestReportOfOriginsWhileTheGroupIsNotSeen(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.engine.with(func() {
+		r.engine.pools = append(r.engine.pools, inventory.Pool{Name: "late", UUID: "of-late", Size: volume.GiB, Free: volume.GiB, Extent: 4 * volume.MiB})
+	})
+	r.volume("data", volume.Ready, 10, withFS)
+	r.engine.with(func() { r.engine.volumes[1].Group, r.engine.volumes[1].GroupUUID = "late", "of-late" })
+	r.api.put(object("data", 10, pvReleased, func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[volume.OptionGroup] = "late" }))
+	stop := r.start()
+	r.eventually(func() bool { return r.api.volume("data") == nil && r.status().ReleasedCount == 1 }, "not released")
+	want := r.status().Released[0].Origin
+	require.Equal(t, "data-data", want.Claim)
+	stop()
+
+	var pools []inventory.Pool
+	var volumes []inventory.Volume
+	r.engine.with(func() {
+		pools, volumes = r.engine.pools, r.engine.volumes
+		r.engine.pools, r.engine.volumes = pools[:1:1], volumes[:1:1]
+	})
+	stop = r.start()
+	r.eventually(func() bool { return len(r.status().Pools) == 1 }, "the group is still seen")
+	require.EqualValues(t, 1, r.status().ReleasedCount)
+	require.Equal(t, "late", r.status().Released[0].Pool)
+	require.Equal(t, want, r.status().Released[0].Origin)
+	stop()
+
+	r.engine.with(func() { r.engine.pools, r.engine.volumes = pools, volumes })
+	r.start()
+	r.eventually(func() bool { return len(r.status().Pools) == 2 }, "the group is not seen")
+	require.Len(t, r.status().Released, 1)
+	require.Equal(t, want, r.status().Released[0].Origin)
+}
+
 // When a PersistentVolume is deleted, the report already has its volume's origin, even if another process has
 // released the volume, or reports could not be written. Otherwise an older volume of the claim could be taken for the
 // last one. The origin outlives the process.

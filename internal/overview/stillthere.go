@@ -137,10 +137,16 @@ func unlisted(s *flexlvmv1.NodeStorage) (n int32, until time.Time) {
 	return n, until
 }
 
-// perhapsUnseen reports whether the node may be unable to read a pool. Volumes released in such a pool are
-// listed after all others, so their times do not bound those of unlisted volumes.
+// perhapsUnseen reports whether the node may be unable to see a pool, or to read it. Volumes released in such a pool
+// are listed after all others, so their times do not bound those of unlisted volumes.
 func perhapsUnseen(s *flexlvmv1.NodeStorage, pool string) bool {
-	return slices.ContainsFunc(s.Status.Pools, func(p flexlvmv1.Pool) bool {
+	return unseen(s, pool) || slices.ContainsFunc(s.Status.Pools, func(p flexlvmv1.Pool) bool {
 		return p.Name == pool && p.Layout == string(volume.Directory) && p.Closed != ""
 	})
+}
+
+// unseen reports whether the node does not see a pool. Its report lists volumes that were released there until the
+// volume group is seen again.
+func unseen(s *flexlvmv1.NodeStorage, pool string) bool {
+	return !slices.ContainsFunc(s.Status.Pools, func(p flexlvmv1.Pool) bool { return p.Name == pool })
 }

@@ -2,6 +2,7 @@ package overview_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -135,6 +136,13 @@ func TestFindAmongTheUnlisted(t *testing.T) {
 			s.ReleasedCount = 110
 		}
 	}
+	// The same for a volume group that is not seen.
+	notSeen := func(s *flexlvmv1.NodeStorageStatus) {
+		s.Pools = s.Pools[:1]
+		for i := range s.Released {
+			s.Released[i].Pool = strings.Replace(s.Released[i].Pool, "flexlvm:dirs", "flexlvm-late", 1)
+		}
+	}
 	last, next := fmt.Sprintf("claim-%d", flexlvmv1.LastReleased-1), fmt.Sprintf("claim-%d", flexlvmv1.LastReleased)
 	for _, tt := range []struct {
 		name string
@@ -151,6 +159,8 @@ func TestFindAmongTheUnlisted(t *testing.T) {
 		{"nothing is known of what another does not list", overview.Wanted{Claim: "data"}, []flexlvmv1.NodeStorage{node("a", deleted("data")), node("b", long(0), func(s *flexlvmv1.NodeStorageStatus) { s.Released = nil })}, "node b has 41 released volumes"},
 		{"it is in a pool that is not seen", overview.Wanted{Claim: "unseen-9"}, []flexlvmv1.NodeStorage{node("a", beside(28))}, "node a has 32 released volumes that it does not list"},
 		{"it is later than all that are not listed beside such a pool", overview.Wanted{Claim: "claim-27"}, []flexlvmv1.NodeStorage{node("a", beside(28))}, ""},
+		{"it is in a volume group that is not seen", overview.Wanted{Claim: "unseen-9"}, []flexlvmv1.NodeStorage{node("a", beside(28), notSeen)}, "node a does not see volume group flexlvm-late now"},
+		{"such a group takes all places", overview.Wanted{Claim: "data"}, []flexlvmv1.NodeStorage{node("a", beside(0), notSeen), node("b", deleted("data"))}, "node a has 60 released volumes that it does not list"},
 		{"such a pool takes all places", overview.Wanted{Claim: "unseen-0"}, []flexlvmv1.NodeStorage{node("a", beside(0))}, "node a has 60 released volumes that it does not list"},
 	} {
 		tt.w.Namespace = "shop"

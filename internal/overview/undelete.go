@@ -22,6 +22,7 @@ type Candidate struct {
 	Node      string
 	GroupUUID string
 	Released  flexlvmv1.ReleasedVolume
+	Unseen    bool // the node does not see its volume group now
 }
 
 // Claim returns the name of the claim that the volume had, or an empty string if it is not known.
@@ -34,8 +35,23 @@ func (c Candidate) Claim() string {
 
 func (c Candidate) String() string {
 	claim := cmp.Or(c.Claim(), "unknown")
-	return fmt.Sprintf("--volume %s (node %s, claim %s, %s, %s since %s)", c.Released.Name, c.Node, claim,
-		bytesOf(c.Released.Size), c.Released.State, c.Released.Released.UTC().Format("2006-01-02 15:04:05Z"))
+	unseen := ""
+	if c.Unseen {
+		unseen = ", in volume group " + string(c.group()) + " that the node does not see now"
+	}
+	return fmt.Sprintf("--volume %s (node %s, claim %s, %s, %s since %s%s)", c.Released.Name, c.Node, claim,
+		bytesOf(c.Released.Size), c.Released.State, c.Released.Released.UTC().Format("2006-01-02 15:04:05Z"), unseen)
+}
+
+func (c Candidate) group() volume.Group { return volume.PoolName(c.Released.Pool).Group() }
+
+// checkSeen fails if the node does not see the volume now: it can do nothing about it.
+func (c Candidate) checkSeen() error {
+	if !c.Unseen {
+		return nil
+	}
+	return fmt.Errorf("node %s does not see volume group %s now, which has this volume:\n  %s\nBring the disks of the group back (`flexlvm doctor --group %s` on the node shows whether LVM's devices file hides them), and try again; if the group is gone for good, so is the volume (docs/undelete.md: a volume group that is not seen)",
+		c.Node, c.group(), c, c.group())
 }
 
 // Find returns the only released volume that matches. If several or none match, the error lists those in the
@@ -52,7 +68,7 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 		more, _ := unlisted(s)
 		notListed += more
 		for _, r := range s.Status.Released {
-			c := Candidate{Node: s.Name, GroupUUID: groupUUID(s, r.Pool), Released: r}
+			c := Candidate{Node: s.Name, GroupUUID: groupUUID(s, r.Pool), Released: r, Unseen: unseen(s, r.Pool)}
 			switch {
 			case r.Namespace != w.Namespace:
 			case w.Volume != "" && r.Name != w.Volume, w.Volume == "" && c.Claim() != w.Claim, r.FilesystemUUID == "":
@@ -63,6 +79,9 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 		}
 	}
 	if len(found) == 1 {
+		if err := found[0].checkSeen(); err != nil {
+			return Candidate{}, err
+		}
 		if err := unknownSince(others, w, found[0]); err != nil {
 			return Candidate{}, err
 		}

@@ -94,6 +94,39 @@ func TestFindBesideVolumesOfUnknownClaims(t *testing.T) {
 	}
 }
 
+// A volume in a volume group that its node does not see now is not brought back, nor is an earlier one in its place.
+func TestFindInAGroupThatIsNotSeen(t *testing.T) {
+	w := overview.Wanted{Namespace: "shop", Claim: "data"}
+	late := node("a", deleted("data"), func(s *flexlvmv1.NodeStorageStatus) {
+		unseen := s.Released[0]
+		unseen.Pool, unseen.Name, unseen.FilesystemUUID = "late/thin", "later", "1f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
+		unseen.Released = metav1.NewTime(now)
+		s.Released = append(s.Released, unseen)
+		s.ReleasedCount++
+	})
+	all := []flexlvmv1.NodeStorage{late}
+	_, err := overview.Find(all, w)
+	require.ErrorContains(t, err, "there are 2 released volumes of claim shop/data; select one with --volume or --node:\n  --volume later (node a, claim data, 8 GiB, unreferenced since 2026-11-20 03:00:00Z, in volume group late that the node does not see now)")
+	w.Volume = "released-0"
+	found, err := overview.Find(all, w)
+	require.NoError(t, err, "it was named")
+	require.Equal(t, "released-0", found.Released.Name)
+	w.Volume = "later"
+	for _, find := range []func([]flexlvmv1.NodeStorage, overview.Wanted) (overview.Candidate, error){overview.Find, overview.FindAny} {
+		_, err = find(all, w)
+		require.ErrorContains(t, err, "node a does not see volume group late now, which has this volume:\n  --volume later")
+	}
+	late.Status.Released = late.Status.Released[1:]
+	w.Volume = ""
+	_, err = overview.Find(all, w)
+	require.ErrorContains(t, err, "--volume later")
+	late.Status.Pools = append(late.Status.Pools, flexlvmv1.Pool{Name: "late", UUID: "of-late"}, flexlvmv1.Pool{Name: "late/thin"})
+	w.Volume = "later"
+	found, err = overview.Find([]flexlvmv1.NodeStorage{late}, w)
+	require.NoError(t, err, "the group is seen again")
+	require.Equal(t, "of-late", found.GroupUUID)
+}
+
 // Nodes may have orphans with the same name, which may also be the name of another node's released
 // volume: the search is ambiguous and does not guess.
 func TestFindAny(t *testing.T) {
