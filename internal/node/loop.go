@@ -14,6 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/durable"
 	"github.com/flexlvm/flexlvm/internal/loop"
 	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/pause"
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
@@ -85,10 +86,8 @@ func (e *Engine) MakeLoopGroup(ctx context.Context, d volumegroup.Declaration) (
 		if out.State == volumegroup.Made || len(out.Refused) == 0 || try == loopTries {
 			return out, device, nil
 		}
-		select {
-		case <-ctx.Done():
-			return volumegroup.Outcome{}, device, ctx.Err()
-		case <-time.After(loopPause):
+		if err := pause.For(ctx, loopPause); err != nil {
+			return volumegroup.Outcome{}, device, err
 		}
 	}
 }
