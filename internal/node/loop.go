@@ -200,11 +200,7 @@ func (e *Engine) loopFile(want volumegroup.Loop) (loop.File, error) {
 			return f, fmt.Errorf("file %s is a copy of %s, or that was moved; it is not attached: remove %s if that is gone for good", f.Path, other.Path, e.loopRecord(f))
 		}
 	}
-	text, err := json.MarshalIndent(f, "", "  ")
-	if err != nil {
-		return f, err
-	}
-	if err := durable.ReplaceFile(e.loopRecord(f), append(text, '\n')); err != nil {
+	if err := durable.ReplaceJSON(e.loopRecord(f), f); err != nil {
 		return f, fmt.Errorf("record the loop device: %w", err)
 	}
 	e.after("record the loop device")
