@@ -221,6 +221,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 // kick wakes the loop of rounds. It never blocks.
 func (d *Daemon) kick() { notify(d.kicks) }
 
+// notify wakes the receiver of c, whose buffer holds one value. It never blocks.
 func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
