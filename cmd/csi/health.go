@@ -9,6 +9,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"github.com/flexlvm/flexlvm/internal/pause"
 )
 
 // Limits of health checks.
@@ -34,10 +36,8 @@ func serveHealth(ctx context.Context, address, socket string) (end func() error,
 			case errors.Is(err, net.ErrClosed):
 				return
 			case err != nil: // such as too many open files
-				select {
-				case <-ctx.Done():
+				if pause.For(ctx, acceptPause) != nil {
 					return
-				case <-time.After(acceptPause):
 				}
 			default:
 				go answerHealth(ctx, conn, socket)

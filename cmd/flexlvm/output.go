@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -59,9 +60,4 @@ func printTable(w io.Writer, headings []string, rows [][]string) error {
 }
 
 // dash returns "-" for an empty string, so that awk still finds all columns.
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
+func dash(s string) string { return cmp.Or(s, "-") }

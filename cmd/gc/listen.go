@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/flexlvm/flexlvm/internal/pause"
 	"github.com/flexlvm/flexlvm/internal/serve"
 )
 
@@ -27,12 +28,8 @@ func listen(ctx context.Context, works func() (bool, error), take func() (serve.
 		if !told {
 			klog.FromContext(ctx).Info("Another node daemon works on this node and uses the addresses of this one, which waits until it has ended", "err", err.Error())
 		}
-		poll := time.NewTimer(listenPoll)
-		select {
-		case <-ctx.Done():
-			poll.Stop()
+		if pause.For(ctx, listenPoll) != nil {
 			return at, err
-		case <-poll.C:
 		}
 	}
 }

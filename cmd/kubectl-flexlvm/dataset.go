@@ -17,6 +17,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/overview"
+	"github.com/flexlvm/flexlvm/internal/pause"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -143,12 +144,8 @@ func (o *datasetOptions) show(ctx context.Context, look func(context.Context) ([
 		if !o.watch || !slices.ContainsFunc(all, func(d overview.Dataset) bool { return !d.Settled() }) {
 			return ended(all, o.watch)
 		}
-		timer := time.NewTimer(redrawEvery)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-timer.C:
+		if err := pause.For(ctx, redrawEvery); err != nil {
+			return err
 		}
 	}
 }

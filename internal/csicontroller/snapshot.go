@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/pause"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -263,12 +264,8 @@ func (s *Service) failure(object *corev1.PersistentVolume) string {
 // pollCache waits for takenPoll and returns the PersistentVolume from the cache. It returns nil if the cache has
 // none of that name, or a different one.
 func (s *Service) pollCache(ctx context.Context, of *corev1.PersistentVolume, late string) (*corev1.PersistentVolume, error) {
-	poll := time.NewTimer(takenPoll)
-	defer poll.Stop()
-	select {
-	case <-ctx.Done():
+	if pause.For(ctx, takenPoll) != nil {
 		return nil, status.Errorf(codes.DeadlineExceeded, "PersistentVolume %q: %s", of.Name, late)
-	case <-poll.C:
 	}
 	seen, err := s.snapshots.Seen(of.Name)
 	if apierrors.IsNotFound(err) || err == nil && seen.UID != of.UID {

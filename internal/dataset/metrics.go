@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/serve"
 )
 
 // mostSeries bounds the number of replicas of all datasets that have series of their own, and the number of
@@ -97,7 +98,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 		if i < mostSeries {
 			gauge(descReplicas, float64(v.Replicas), of...)
 			gauge(descReady, float64(v.ReadyReplicas), of...)
-			gauge(descFailed, oneIf(v.failed), of...)
+			gauge(descFailed, serve.Bool(v.failed), of...)
 		}
 		nodes := nodesOf(*v.VolumeStatus)
 		nodes = nodes[:min(len(nodes), mostSeries-listed)]
@@ -131,7 +132,7 @@ func (m *Metrics) ranked() []ranked {
 		}
 	}
 	slices.SortFunc(out, func(a, b ranked) int {
-		return cmp.Or(cmp.Compare(oneIf(b.failed), oneIf(a.failed)), cmp.Compare(a.of.Name, b.of.Name), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(serve.Bool(b.failed), serve.Bool(a.failed)), cmp.Compare(a.of.Name, b.of.Name), cmp.Compare(a.ID, b.ID))
 	})
 	placed := map[string]int{}
 	for i := range out {
@@ -163,7 +164,7 @@ func ofReplica(r flexlvmv1.ReplicaStatus, gauge func(*prometheus.Desc, float64))
 	gauge(descAllBytes, float64(r.Progress.BytesTotal))
 	if at := loading(r); at != nil {
 		gauge(descThroughput, float64(at.BytesPerSecond))
-		gauge(descStalled, oneIf(r.StalledSince != nil))
+		gauge(descStalled, serve.Bool(r.StalledSince != nil))
 	}
 	if r.TimeToReady != nil {
 		gauge(descTook, r.TimeToReady.Seconds())
@@ -177,11 +178,4 @@ func loading(r flexlvmv1.ReplicaStatus) *flexlvmv1.Progress {
 		return r.Progress
 	}
 	return r.Refresh
-}
-
-func oneIf(is bool) float64 {
-	if is {
-		return 1
-	}
-	return 0
 }

@@ -193,18 +193,29 @@ func end(job *batchv1.Job) (succeeded, failed bool, why string) {
 	if job == nil {
 		return false, false, ""
 	}
-	for _, c := range job.Status.Conditions {
-		if c.Status != corev1.ConditionTrue {
-			continue
-		}
-		switch c.Type {
-		case batchv1.JobComplete:
-			return true, false, ""
-		case batchv1.JobFailed:
-			return false, true, strings.TrimSuffix(c.Reason+": "+c.Message, ": ")
+	c := endOf(job)
+	switch {
+	case c == nil:
+		return false, false, ""
+	case c.Type == batchv1.JobComplete:
+		return true, false, ""
+	}
+	return false, true, strings.TrimSuffix(c.Reason+": "+c.Message, ": ")
+}
+
+// endOf returns the condition of a Job that says that it has ended; nil if it has not.
+func endOf(job *batchv1.Job) *batchv1.JobCondition {
+	for i := range job.Status.Conditions {
+		if c := &job.Status.Conditions[i]; c.Status == corev1.ConditionTrue && saysEnd(*c) {
+			return c
 		}
 	}
-	return false, false, ""
+	return nil
+}
+
+// saysEnd reports whether a condition is of the types that say that a Job has ended.
+func saysEnd(c batchv1.JobCondition) bool {
+	return c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed
 }
 
 // mostLag is how much later than the end of a Job the end of its pod may be observed.
@@ -223,18 +234,14 @@ func asOfPods(job *batchv1.Job, pods []*corev1.Pod, now time.Time) (seen *batchv
 		return job, false
 	}
 	job = job.DeepCopy()
-	job.Status.Conditions = slices.DeleteFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
-		return c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed
-	})
+	job.Status.Conditions = slices.DeleteFunc(job.Status.Conditions, saysEnd)
 	return job, true
 }
 
 // ended returns when a Job ended; the zero time if it has not.
 func ended(job *batchv1.Job) time.Time {
-	for _, c := range job.Status.Conditions {
-		if c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) {
-			return c.LastTransitionTime.Time
-		}
+	if c := endOf(job); c != nil {
+		return c.LastTransitionTime.Time
 	}
 	return time.Time{}
 }

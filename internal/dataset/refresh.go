@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -361,12 +362,7 @@ func (p *planner) refreshed(r *Replica) Action {
 	return out
 }
 
-func orUnknown(version string) string {
-	if version == "" {
-		return "unknown"
-	}
-	return version
-}
+func orUnknown(version string) string { return cmp.Or(version, "unknown") }
 
 // tellVersion reports which version a complete replica holds.
 func (p *planner) tellVersion(r *Replica, status *flexlvmv1.ReplicaStatus) {

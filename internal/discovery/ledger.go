@@ -158,11 +158,7 @@ func (l Ledger) Withdraw(seen, busy map[string]bool) {
 
 // Write replaces the file atomically: a crash leaves the old ledger or the new one.
 func (l Ledger) Write(file string) error {
-	text, err := json.MarshalIndent(l, "", "  ")
-	if err == nil {
-		err = durable.ReplaceFile(file, append(text, '\n'))
-	}
-	if err != nil {
+	if err := durable.ReplaceJSON(file, l); err != nil {
 		return fmt.Errorf("write the record of offered disks: %w", err)
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/flexlvm/flexlvm/internal/pause"
 )
 
 // checkEvery is how often a cleaning checks whether somebody uses what it cleans.
@@ -35,14 +37,7 @@ func (l *rateLimiter) wait(ctx context.Context, n int64) error {
 	if wait < time.Millisecond {
 		return ctx.Err() // timers are coarser
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	return pause.For(ctx, wait)
 }
 
 // A throttle limits how often a check runs.

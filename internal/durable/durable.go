@@ -2,6 +2,7 @@
 package durable
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +23,15 @@ func ReplaceFile(file string, content []byte) error {
 		return err
 	}
 	return Sync(dirs...)
+}
+
+// ReplaceJSON replaces a file with v as indented JSON, as ReplaceFile does.
+func ReplaceJSON(file string, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return ReplaceFile(file, append(text, '\n'))
 }
 
 // dirsToSync returns the directories to sync once a file has been created in dir. It is called before the missing

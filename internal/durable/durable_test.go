@@ -28,6 +28,19 @@ func TestReplaceFile(t *testing.T) {
 	require.Equal(t, "two", string(got))
 }
 
+func TestReplaceJSON(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, ReplaceJSON(file, map[string]int{"a": 1, "b": 2}))
+	got, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "{\n  \"a\": 1,\n  \"b\": 2\n}\n", string(got))
+
+	require.Error(t, ReplaceJSON(file, func() {}))
+	after, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, got, after)
+}
+
 // The parent of each directory that is created is synced.
 func TestDirsToSync(t *testing.T) {
 	root := t.TempDir()

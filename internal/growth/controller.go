@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
@@ -238,7 +239,7 @@ func (c *Controller) isNews(r *resizeRequest, claim *corev1.PersistentVolumeClai
 func (c *Controller) remember(r *resizeRequest, claim *corev1.PersistentVolumeClaim, done plan) {
 	if e := condition(claim, corev1.PersistentVolumeClaimNodeResizeError); done.takenBack && e != nil {
 		ask := asked(claim)
-		if isBlock(claim) && ranOutOfTime(e) {
+		if kubeobject.IsBlock(claim.Spec.VolumeMode) && ranOutOfTime(e) {
 			r.pause = 0
 		}
 		r.fail(ask.Value(), c.Now())

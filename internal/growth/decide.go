@@ -173,11 +173,6 @@ func (in input) broken() (bool, time.Time) {
 	return !in.now.Before(until), again
 }
 
-// isBlock reports whether a claim is for a raw block volume.
-func isBlock(claim *corev1.PersistentVolumeClaim) bool {
-	return claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
-}
-
 // ranOutOfTime reports whether kubelet's call has ended before the node was done. The new room of a raw
 // block volume is zeroed, and the next call continues where the last one ended, so its backoff is not
 // extended.

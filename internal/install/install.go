@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/durable"
+	"github.com/flexlvm/flexlvm/internal/pause"
 	"github.com/flexlvm/flexlvm/internal/version"
 )
 
@@ -130,11 +131,9 @@ func (p Place) lock(ctx context.Context) (release func(), err error) {
 			_ = dir.Close()
 			return nil, fmt.Errorf("lock %s: %w", p.Dir(), err)
 		}
-		select {
-		case <-ctx.Done():
+		if err := pause.For(ctx, 50*time.Millisecond); err != nil {
 			_ = dir.Close()
-			return nil, fmt.Errorf("lock %s: another installer holds it: %w", p.Dir(), ctx.Err())
-		case <-time.After(50 * time.Millisecond):
+			return nil, fmt.Errorf("lock %s: another installer holds it: %w", p.Dir(), err)
 		}
 	}
 }

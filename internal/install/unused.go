@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/pause"
 )
 
 // callPatience bounds how long Uninstall waits for running calls of the driver.
@@ -84,10 +86,8 @@ func (u Unused) awaitCalls(ctx context.Context, driver unix.Stat_t) error {
 		if err != nil || running == 0 {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("process %d still runs the driver, and may mount a volume; try again: %w", running, ctx.Err())
-		case <-time.After(50 * time.Millisecond):
+		if err := pause.For(ctx, 50*time.Millisecond); err != nil {
+			return fmt.Errorf("process %d still runs the driver, and may mount a volume; try again: %w", running, err)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/cgroup"
 	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/pause"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -136,12 +137,7 @@ func (l *Limiter) await(ctx context.Context, again bool) bool {
 	case <-ctx.Done():
 	case <-retry:
 	case <-l.wakeUps:
-		timer := time.NewTimer(settle)
-		defer timer.Stop()
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
+		_ = pause.For(ctx, settle) // ctx is checked below
 	}
 	return ctx.Err() == nil
 }

@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/lru"
+
+	"github.com/flexlvm/flexlvm/internal/pause"
 )
 
 const (
@@ -102,10 +104,8 @@ func (r *Recorder) deliver(ctx context.Context, e *corev1.Event) {
 			klog.InfoS("An event is lost", "object", klog.KRef(e.InvolvedObject.Namespace, e.InvolvedObject.Name), "reason", e.Reason, "message", e.Message, "err", err)
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, r.again) != nil {
 			return
-		case <-time.After(r.again):
 		}
 	}
 }

@@ -58,3 +58,10 @@ func TestFinalizers(t *testing.T) {
 	require.Equal(t, []string{"a", "ours", "b"}, pod.Finalizers, "the object is as it was")
 	require.Equal(t, []string{"new"}, kubeobject.WithFinalizer(&corev1.Pod{}, "new"))
 }
+
+func TestIsBlock(t *testing.T) {
+	block, filesystem := corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem
+	require.True(t, kubeobject.IsBlock(&block))
+	require.False(t, kubeobject.IsBlock(&filesystem))
+	require.False(t, kubeobject.IsBlock(nil))
+}

@@ -63,7 +63,7 @@ func (c *Client) Split(ctx context.Context, lv LogicalVolume) (LogicalVolume, er
 // copyOnWrite parses the fields of copy-on-write snapshots. Only these have that first letter of
 // lv_attr, whereas thin snapshots have an origin, too.
 func (lv *LogicalVolume) copyOnWrite(row *row) {
-	of, overflowed := row.field("origin"), row.overflowed()
+	of, overflowed := row.field("origin"), row.isSet("lv_snapshot_invalid", "snapshot invalid")
 	stored, told := row.share("snap_percent", lv.Size)
 	if !strings.ContainsAny(row.text("lv_attr")[:1], "sS") {
 		return
@@ -75,20 +75,4 @@ func (lv *LogicalVolume) copyOnWrite(row *row) {
 	if told {
 		lv.Stored = stored
 	}
-}
-
-// overflowed parses lv_snapshot_invalid, on which restoring depends. It is unknown for an inactive
-// volume.
-func (r *row) overflowed() bool {
-	v := r.field("lv_snapshot_invalid")
-	switch v {
-	case "snapshot invalid":
-		return true
-	case "", "unknown":
-		return false
-	}
-	if r.err == nil {
-		r.err = fmt.Errorf("read LVM's report: lv_snapshot_invalid is %q, which this release does not know", v)
-	}
-	return false
 }

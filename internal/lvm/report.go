@@ -172,7 +172,7 @@ func parseVolume(fields map[string]string) (LogicalVolume, error) {
 		Tags:      row.list("lv_tags"),
 		Attr:      row.text("lv_attr"),
 		Active:    row.field("lv_active") == "active",
-		Open:      row.open(),
+		Open:      row.isSet("lv_device_open", "open"),
 		Created:   time.Unix(row.number("lv_time"), 0).UTC(),
 		Health:    row.field("lv_health_status"),
 		Sync:      row.field("sync_percent"),
@@ -341,18 +341,19 @@ func (r *row) text(name string) string {
 	return "-"
 }
 
-// open parses lv_device_open, on which removal depends, so a value that this release does not know
-// is an error. It is unknown for an inactive volume.
-func (r *row) open() bool {
-	v := r.field("lv_device_open")
+// isSet parses a field that is the text set, empty or unknown, as for an inactive volume. Removal depends
+// on lv_device_open, and restoring on lv_snapshot_invalid, so a value that this release does not know
+// is an error.
+func (r *row) isSet(name, set string) bool {
+	v := r.field(name)
 	switch v {
-	case "open":
+	case set:
 		return true
 	case "", "unknown":
 		return false
 	}
 	if r.err == nil {
-		r.err = fmt.Errorf("read LVM's report: lv_device_open is %q, which this release does not know", v)
+		r.err = fmt.Errorf("read LVM's report: %s is %q, which this release does not know", name, v)
 	}
 	return false
 }

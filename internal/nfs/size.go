@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/flexlvm/flexlvm/internal/pause"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -54,12 +55,8 @@ func (p *Provisioner) awaitSize(ctx context.Context, at place, justAsked bool) e
 		if err == nil || !p.Now().Before(deadline) {
 			return err
 		}
-		timer := time.NewTimer(sizePoll)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if pause.For(ctx, sizePoll) != nil {
 			return err
-		case <-timer.C:
 		}
 	}
 }

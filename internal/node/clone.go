@@ -13,6 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
+	"github.com/flexlvm/flexlvm/internal/pause"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -382,12 +383,8 @@ func awaitClosed(ctx context.Context, device string) error {
 		if !errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("open device: %w", err)
 		}
-		poll := time.NewTimer(closedPoll)
-		select {
-		case <-ctx.Done():
-			poll.Stop()
+		if pause.For(ctx, closedPoll) != nil {
 			return fmt.Errorf("wait until %s is closed: %w", device, context.Cause(ctx))
-		case <-poll.C:
 		}
 	}
 }

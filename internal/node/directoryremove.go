@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/pause"
 	"github.com/flexlvm/flexlvm/internal/quota"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -81,10 +82,8 @@ func (e *Engine) awaitFreed(ctx context.Context, p *directoryPool, rec directory
 		if err != nil || used.Used == 0 || time.Now().After(end) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, 20*time.Millisecond) != nil {
 			return context.Cause(ctx)
-		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }

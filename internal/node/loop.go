@@ -14,6 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/durable"
 	"github.com/flexlvm/flexlvm/internal/loop"
 	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/pause"
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
@@ -85,10 +86,8 @@ func (e *Engine) MakeLoopGroup(ctx context.Context, d volumegroup.Declaration) (
 		if out.State == volumegroup.Made || len(out.Refused) == 0 || try == loopTries {
 			return out, device, nil
 		}
-		select {
-		case <-ctx.Done():
-			return volumegroup.Outcome{}, device, ctx.Err()
-		case <-time.After(loopPause):
+		if err := pause.For(ctx, loopPause); err != nil {
+			return volumegroup.Outcome{}, device, err
 		}
 	}
 }
@@ -201,11 +200,7 @@ func (e *Engine) loopFile(want volumegroup.Loop) (loop.File, error) {
 			return f, fmt.Errorf("file %s is a copy of %s, or that was moved; it is not attached: remove %s if that is gone for good", f.Path, other.Path, e.loopRecord(f))
 		}
 	}
-	text, err := json.MarshalIndent(f, "", "  ")
-	if err != nil {
-		return f, err
-	}
-	if err := durable.ReplaceFile(e.loopRecord(f), append(text, '\n')); err != nil {
+	if err := durable.ReplaceJSON(e.loopRecord(f), f); err != nil {
 		return f, fmt.Errorf("record the loop device: %w", err)
 	}
 	e.after("record the loop device")

@@ -96,48 +96,55 @@ func (d records) write(g volume.Group, n volume.Name, r record) error {
 
 // writeUsed is write with the given last use; zero is now.
 func (d records) writeUsed(g volume.Group, n volume.Name, r record, used time.Time) error {
-	b, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("write record: %w", err)
-	}
-	file := d.file(g, n)
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return fmt.Errorf("write record: %w", err)
-	}
-	// A volume's name cannot begin with a hyphen, so this is not the record of another volume.
-	tmp := filepath.Join(filepath.Dir(file), "-"+filepath.Base(file))
-	if err := durable.WriteFile(tmp, append(b, '\n')); err != nil {
-		return fmt.Errorf("write record: %w", err)
-	}
-	if !used.IsZero() {
-		if err := os.Chtimes(tmp, used, used); err != nil {
-			return fmt.Errorf("write record: %w", err)
-		}
-	}
-	if err := os.Rename(tmp, file); err != nil {
-		return fmt.Errorf("write record: %w", err)
-	}
-	if err := syncDirs(filepath.Dir(file)); err != nil {
+	if err := replaceRecord(d.file(g, n), r, used); err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
 	return nil
 }
 
+func replaceRecord(file string, r record, used time.Time) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Dir(file)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	// A volume's name cannot begin with a hyphen, so this is not the record of another volume.
+	tmp := filepath.Join(dir, "-"+filepath.Base(file))
+	if err := durable.WriteFile(tmp, append(b, '\n')); err != nil {
+		return err
+	}
+	if !used.IsZero() {
+		if err := os.Chtimes(tmp, used, used); err != nil {
+			return err
+		}
+	}
+	if err := os.Rename(tmp, file); err != nil {
+		return err
+	}
+	return syncDirs(dir)
+}
+
 // mark creates an empty record for a volume without one. It cannot be parsed, so it counts as the record of a
 // volume that a pod has had.
 func (d records) mark(g volume.Group, n volume.Name) error {
-	file := d.file(g, n)
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return fmt.Errorf("mark record: %w", err)
-	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("mark record: %w", err)
-	}
-	if err := errors.Join(f.Sync(), f.Close(), syncDirs(filepath.Dir(file))); err != nil {
+	if err := createRecord(d.file(g, n)); err != nil {
 		return fmt.Errorf("mark record: %w", err)
 	}
 	return nil
+}
+
+func createRecord(file string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close(), syncDirs(filepath.Dir(file)))
 }
 
 // syncDirs makes the names in a directory durable, and the directory itself: the tags that change next are on

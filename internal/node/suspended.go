@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/pause"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -37,12 +38,8 @@ func (e *Engine) awaitResumed(ctx context.Context, d lvm.Device) error {
 		if !errors.Is(err, lvm.ErrSuspended) {
 			return err
 		}
-		poll := time.NewTimer(resumePoll)
-		select {
-		case <-ctx.Done():
-			poll.Stop()
+		if pause.For(ctx, resumePoll) != nil {
 			return err
-		case <-poll.C:
 		}
 	}
 }

@@ -34,11 +34,7 @@ func (e *Engine) readLedger() (volumegroup.Ledger, error) {
 
 // writeLedger replaces the ledger atomically: a crash leaves the old one or the new one.
 func (e *Engine) writeLedger(l volumegroup.Ledger) error {
-	text, err := json.MarshalIndent(l, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write down what disks are taken: %w", err)
-	}
-	if err := durable.ReplaceFile(filepath.Join(e.stateDir, ledgerFile), append(text, '\n')); err != nil {
+	if err := durable.ReplaceJSON(filepath.Join(e.stateDir, ledgerFile), l); err != nil {
 		return fmt.Errorf("write down what disks are taken: %w", err)
 	}
 	return nil

@@ -70,11 +70,7 @@ func (e *Engine) changeTrimmed(ctx context.Context, change func(*trimmed)) (trim
 		t = trimmed{Since: e.now().UTC(), Volumes: map[string]time.Time{}}
 	}
 	change(&t)
-	text, err := json.MarshalIndent(t, "", "  ")
-	if err != nil {
-		return t, fmt.Errorf("write down when volumes were trimmed: %w", err)
-	}
-	if err := durable.ReplaceFile(filepath.Join(e.stateDir, trimmedFile), append(text, '\n')); err != nil {
+	if err := durable.ReplaceJSON(filepath.Join(e.stateDir, trimmedFile), t); err != nil {
 		return t, fmt.Errorf("write down when volumes were trimmed: %w", err)
 	}
 	return t, nil

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/pause"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -145,12 +146,5 @@ func pace(ctx context.Context, start time.Time, length, rate volume.Bytes) error
 		return ctx.Err()
 	}
 	due := time.Duration(float64(length) / float64(rate) * float64(time.Second))
-	wait := time.NewTimer(due - time.Since(start))
-	defer wait.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-wait.C:
-		return nil
-	}
+	return pause.For(ctx, due-time.Since(start))
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/pause"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -57,12 +58,8 @@ func (d *Daemon) kickAfterUnmounts(ctx context.Context) {
 		if d.blockedUnmounts.inUse.Load() {
 			d.kick()
 		}
-		pause := time.NewTimer(d.blockedUnmounts.pause)
-		select {
-		case <-ctx.Done():
-			pause.Stop()
+		if pause.For(ctx, d.blockedUnmounts.pause) != nil {
 			return
-		case <-pause.C:
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
@@ -220,6 +221,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 // kick wakes the loop of rounds. It never blocks.
 func (d *Daemon) kick() { notify(d.kicks) }
 
+// notify wakes the receiver of c, whose buffer holds one value. It never blocks.
 func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -368,16 +370,7 @@ func (d *Daemon) rest(ctx context.Context, took time.Duration) {
 func (d *Daemon) awaitWatches(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, syncTime)
 	defer cancel()
-	for _, synced := range []func() bool{d.watches.volumes.HasSynced, d.watches.pods.HasSynced, d.watches.storage.HasSynced} {
-		for !synced() {
-			timer := time.NewTimer(20 * time.Millisecond)
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				klog.FromContext(ctx).V(1).Info("The API server has not shown the objects of this node yet")
-				return
-			case <-timer.C:
-			}
-		}
+	if !cache.WaitForCacheSync(ctx.Done(), d.watches.volumes.HasSynced, d.watches.pods.HasSynced, d.watches.storage.HasSynced) {
+		klog.FromContext(ctx).V(1).Info("The API server has not shown the objects of this node yet")
 	}
 }

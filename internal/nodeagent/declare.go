@@ -53,15 +53,11 @@ func newDeclarations(ctx context.Context, d *Daemon) (*declarations, error) {
 	if d.cfg.Groups == nil || d.cfg.DryRun {
 		return nil, nil
 	}
-	log := klog.FromContext(ctx)
 	out := &declarations{watch: cache.NewSharedIndexInformer(d.api.WatchVolumeGroups(), &flexlvmv1.VolumeGroup{}, 0, cache.Indexers{})}
-	err := out.watch.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		log.V(1).Info("A watch was interrupted and starts again", "of", "VolumeGroups", "err", err.Error())
-	})
-	if err != nil {
+	if err := logInterruptions(ctx, out.watch, "VolumeGroups"); err != nil {
 		return nil, err
 	}
-	_, err = out.watch.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := out.watch.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { d.kick() }, UpdateFunc: func(any, any) { d.kick() }, DeleteFunc: func(any) { d.kick() },
 	})
 	return out, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/discovery"
 	"github.com/flexlvm/flexlvm/internal/disk"
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 )
 
 // unclaimed reports whether a PersistentVolume waits for its first claim, or for the next one after a person
@@ -27,7 +28,7 @@ func (s *discoverer) proveUnclaimed(ctx context.Context, c *discoveredCase) {
 		return
 	}
 	of := c.class
-	of.Block = c.object.Spec.VolumeMode != nil && *c.object.Spec.VolumeMode == corev1.PersistentVolumeBlock
+	of.Block = kubeobject.IsBlock(c.object.Spec.VolumeMode)
 	err := s.disks.CheckOfferable(ctx, *c.found, of, asOffered(c.verdict.Entry))
 	switch {
 	case err == nil:

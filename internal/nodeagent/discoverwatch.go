@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/discovery"
@@ -13,12 +12,8 @@ import (
 
 // handleChanges triggers a scan for every change in the watches.
 func (s *discoverer) handleChanges(ctx context.Context) error {
-	log := klog.FromContext(ctx)
 	for of, informer := range map[string]cache.SharedIndexInformer{"VolumeDiscovery": s.spec, "discovered PersistentVolumes": s.volumes} {
-		err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-			log.V(1).Info("A watch was interrupted and starts again", "of", of, "err", err.Error())
-		})
-		if err != nil {
+		if err := logInterruptions(ctx, informer, of); err != nil {
 			return err
 		}
 	}

@@ -66,10 +66,7 @@ func (d *Daemon) noteGroups(f observation) {
 	if e := d.examined.Load(); e == nil || slices.Equal(e.groups, groupsOf(f.inventory, named)) {
 		return
 	}
-	select {
-	case d.regrouped <- struct{}{}:
-	default:
-	}
+	notify(d.regrouped)
 }
 
 // groupsOf returns the groups to examine: those that hold volumes or pools of flexlvm, empty ones, and the named ones.

@@ -86,12 +86,8 @@ func (l *serialQueue[J]) set(jobs []J) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting = jobs
-	if len(jobs) == 0 {
-		return
-	}
-	select {
-	case l.wake <- struct{}{}:
-	default:
+	if len(jobs) > 0 {
+		notify(l.wake)
 	}
 }
 

@@ -105,8 +105,7 @@ func (d *Daemon) grantOne(ctx context.Context, f observation, r flexlvmv1.Volume
 			return "", err
 		}
 	}
-	ref := node.Ref{Group: v.Group, DirectoryPool: v.DirectoryPool, Name: v.Name, Cluster: v.Cluster, Kind: v.Kind, UUID: v.UUID}
-	_, err = d.engine.SetStateOf(ctx, ref, v.FS, to)
+	_, err = d.engine.SetStateOf(ctx, refOf(v), v.FS, to)
 	if errors.Is(err, node.ErrBusy) {
 		err = fmt.Errorf("%w; ask again when that call has ended", err)
 	}

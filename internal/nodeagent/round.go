@@ -216,11 +216,6 @@ func (d *Daemon) asJudged(ctx context.Context, seen *corev1.PersistentVolume, sa
 	return now, nil
 }
 
-// unchanged reports whether a PersistentVolume has not been written to.
-func unchanged(seen, now *corev1.PersistentVolume) bool {
-	return now.UID == seen.UID && now.ResourceVersion == seen.ResourceVersion
-}
-
 // releaseOne changes the volume's state, and then deletes the PersistentVolume. It removes the finalizer last,
 // when the new state on the node is durable without the API.
 //
@@ -234,7 +229,7 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 	if object == nil || object.UID != c.UID {
 		return fmt.Errorf("release volume %s: its PersistentVolume %s is not in this round's list", eviction.KeyOfPersistentVolume(&c), c.PV)
 	}
-	whole, err := d.asJudged(ctx, object, unchanged)
+	whole, err := d.asJudged(ctx, object, same)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/pause"
 )
 
 // turnPoll is how often a waiting daemon checks whether the other one has ended.
@@ -35,12 +37,8 @@ func (d *Daemon) awaitTurn(ctx context.Context) (release func(), ours bool, err 
 			log.Info("Another node daemon is running on this node; this one waits until it has ended")
 			d.out.Metrics.waits(true)
 		}
-		poll := time.NewTimer(turnPoll)
-		select {
-		case <-ctx.Done():
-			poll.Stop()
+		if pause.For(ctx, turnPoll) != nil {
 			return nil, false, nil
-		case <-poll.C:
 		}
 	}
 }

@@ -42,7 +42,6 @@ func newWatches(ctx context.Context, api *kube.Client, node string, kick func(),
 	w.volumes = cache.NewSharedIndexInformer(w.noting(api.WatchVolumes(node)), &corev1.PersistentVolume{}, 0, cache.Indexers{})
 	w.pods = cache.NewSharedIndexInformer(api.WatchPods(node), &corev1.Pod{}, 0, cache.Indexers{})
 	w.storage = cache.NewSharedIndexInformer(api.WatchNodeStorage(node), &flexlvmv1.NodeStorage{}, 0, cache.Indexers{})
-	log := klog.FromContext(ctx)
 	for _, informer := range []struct {
 		of        cache.SharedIndexInformer
 		what      string
@@ -56,11 +55,7 @@ func newWatches(ctx context.Context, api *kube.Client, node string, kick func(),
 		if err := informer.of.SetTransform(informer.transform); err != nil {
 			return nil, err
 		}
-		// By default, client-go logs every attempt of every watch while the API server is away.
-		err := informer.of.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-			log.V(1).Info("A watch was interrupted and starts again", "of", informer.what, "err", err.Error())
-		})
-		if err != nil {
+		if err := logInterruptions(ctx, informer.of, informer.what); err != nil {
 			return nil, err
 		}
 		if _, err := informer.of.AddEventHandler(informer.handler); err != nil {
@@ -68,6 +63,15 @@ func newWatches(ctx context.Context, api *kube.Client, node string, kick func(),
 		}
 	}
 	return w, nil
+}
+
+// logInterruptions sets the verbosity at which interruptions of a watch are logged: by default, client-go logs every
+// attempt while the API server is away.
+func logInterruptions(ctx context.Context, informer cache.SharedIndexInformer, of string) error {
+	log := klog.FromContext(ctx)
+	return informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		log.V(1).Info("A watch was interrupted and starts again", "of", of, "err", err.Error())
+	})
 }
 
 // noting wraps a ListWatch to record failures, because client-go does not call its error handler when the API

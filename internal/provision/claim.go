@@ -7,18 +7,14 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// isBlock reports whether a claim requests a raw block device instead of a file system.
-func isBlock(claim *corev1.PersistentVolumeClaim) bool {
-	return claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
-}
-
 // checkBlock rejects file system parameters of the class if the claim has no file system.
 func (r Request) checkBlock(p Parameters, wrong *controlplane.Problems) {
-	if !isBlock(r.Claim) {
+	if !kubeobject.IsBlock(r.Claim.Spec.VolumeMode) {
 		return
 	}
 	for _, name := range []string{volume.OptionFSType, parameterCSIFSType} {
@@ -41,7 +37,7 @@ func (r Request) checkBlock(p Parameters, wrong *controlplane.Problems) {
 // checkClaim rejects features that a local volume does not have, or not through this door.
 func checkClaim(claim *corev1.PersistentVolumeClaim, door pv.Door, wrong *controlplane.Problems) {
 	spec := claim.Spec
-	if isBlock(claim) && door != pv.CSI {
+	if kubeobject.IsBlock(claim.Spec.VolumeMode) && door != pv.CSI {
 		wrong.Add("volumeMode Block is not supported: the kubelet gives pods no devices through FlexVolume drivers; use volumeMode Filesystem, or a class with door: csi")
 	}
 	for _, mode := range spec.AccessModes {

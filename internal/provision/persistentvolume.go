@@ -7,6 +7,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
@@ -59,7 +60,7 @@ func (r Request) Check() (volume.Spec, Parameters, error) {
 	}
 	spec := parameters.Spec
 	spec.Name, spec.Size = name, size
-	if isBlock(r.Claim) {
+	if kubeobject.IsBlock(r.Claim.Spec.VolumeMode) {
 		spec.FSType = volume.Raw
 	}
 	if hash, is := r.dataset(); is {

@@ -193,24 +193,11 @@ func (w *watches) shown() bool {
 
 // sync waits until all caches have synced; false if ctx has ended.
 func (w *watches) sync(ctx context.Context) bool {
-	log, said := klog.FromContext(ctx), false
-	began := time.Now()
-	for _, synced := range w.synced {
-		for !synced() {
-			if time.Since(began) > time.Minute && !said {
-				log.Info("The API server has not shown everything yet, so nothing is provisioned; see whether the provisioner may list NodeStorages, PersistentVolumes, claims, classes, nodes, pods and its own CSIStorageCapacities")
-				said = true
-			}
-			timer := time.NewTimer(50 * time.Millisecond)
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return false
-			case <-timer.C:
-			}
-		}
-	}
-	return true
+	late := time.AfterFunc(time.Minute, func() {
+		klog.FromContext(ctx).Info("The API server has not shown everything yet, so nothing is provisioned; see whether the provisioner may list NodeStorages, PersistentVolumes, claims, classes, nodes, pods and its own CSIStorageCapacities")
+	})
+	defer late.Stop()
+	return cache.WaitForCacheSync(ctx.Done(), w.synced...)
 }
 
 // eachVolume calls do for every PersistentVolume, read from the API server instead of a cache.

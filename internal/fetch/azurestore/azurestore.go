@@ -218,15 +218,6 @@ func (c *Container) Open(ctx context.Context, o store.Object, part store.Span) (
 func (c *Container) Parts(context.Context, store.Object, int) ([]int64, error) { return nil, nil }
 
 func withAdvice(err error) error {
-	var e *store.HTTPError
-	if !errors.As(err, &e) {
-		return err
-	}
-	switch e.Status {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("%w (check the credentials and what they permit)", err)
-	case http.StatusNotFound:
-		return fmt.Errorf("there is no container or blob of this name, or it is not public; to fetch everything below a prefix, end it in a slash: %w", err)
-	}
-	return err
+	return store.WithAdvice(err, "check the credentials and what they permit",
+		"there is no container or blob of this name, or it is not public; to fetch everything below a prefix, end it in a slash")
 }

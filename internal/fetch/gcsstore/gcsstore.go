@@ -181,15 +181,6 @@ func sumsOf(header http.Header) store.Sums {
 func (b *Bucket) Parts(context.Context, store.Object, int) ([]int64, error) { return nil, nil }
 
 func withAdvice(err error) error {
-	var e *store.HTTPError
-	if !errors.As(err, &e) {
-		return err
-	}
-	switch e.Status {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("%w (check the credentials and what they permit)", err)
-	case http.StatusNotFound:
-		return fmt.Errorf("there is no bucket or object of this name; to fetch everything below a prefix, end it in a slash: %w", err)
-	}
-	return err
+	return store.WithAdvice(err, "check the credentials and what they permit",
+		"there is no bucket or object of this name; to fetch everything below a prefix, end it in a slash")
 }

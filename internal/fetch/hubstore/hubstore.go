@@ -140,11 +140,7 @@ const maxResponse = 64 * store.MiB
 
 // withAdvice adds advice if the Hub denies access. The Hub also reports private repositories as not found.
 func withAdvice(err error) error {
-	var e *store.HTTPError
-	if errors.As(err, &e) && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) {
-		return fmt.Errorf("%w (check the name, the token, and that its owner may read the repository)", err)
-	}
-	return err
+	return store.WithAdvice(err, "check the name, the token, and that its owner may read the repository", "")
 }
 
 // List implements store.Store. All objects are of the commit that the revision names now.

@@ -145,11 +145,7 @@ func translated(err error) error {
 }
 
 func withAdvice(err error) error {
-	var e *store.HTTPError
-	if errors.As(err, &e) && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) {
-		return fmt.Errorf("%w (check the name and the credentials, a file .dockerconfigjson)", err)
-	}
-	return err
+	return store.WithAdvice(err, "check the name and the credentials, a file .dockerconfigjson", "")
 }
 
 // manifest fetches a manifest and verifies its digest.

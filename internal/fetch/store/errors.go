@@ -60,6 +60,22 @@ func (e *HTTPError) Error() string {
 	}, text)
 }
 
+// WithAdvice adds denied to the error of a server that denies access, and missing to that of a server that has no
+// such object, unless missing is empty.
+func WithAdvice(err error, denied, missing string) error {
+	var e *HTTPError
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch {
+	case e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden:
+		return fmt.Errorf("%w (%s)", err, denied)
+	case e.Status == http.StatusNotFound && missing != "":
+		return fmt.Errorf("%s: %w", missing, err)
+	}
+	return err
+}
+
 // Class is the meaning of an error for its object.
 type Class int
 
