@@ -1,36 +1,11 @@
 package cluster
 
 import (
-	"os"
-	"regexp"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
-
-// If a version differs, Go compiles that dependency and all that depends on it twice.
-func TestConformanceModuleHasTheClustersVersions(t *testing.T) {
-	line := regexp.MustCompile(`(?m)^\t(\S+) (v\S+)`)
-	versions := func(file string) map[string]string {
-		content, err := os.ReadFile(file)
-		require.NoError(t, err)
-		out := map[string]string{}
-		for _, match := range line.FindAllStringSubmatch(string(content), -1) {
-			out[match[1]] = match[2]
-		}
-		return out
-	}
-	programs, suite := versions("kubernetes/go.mod"), versions("conformance/go.mod")
-	shared := 0
-	for module, version := range suite {
-		if want, ok := programs[module]; ok {
-			require.Equal(t, want, version, module)
-			shared++
-		}
-	}
-	require.Greater(t, shared, 100)
-}
 
 func TestParseReport(t *testing.T) {
 	specs, err := parseReport([]byte(`[{"SpecReports": [
