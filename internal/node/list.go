@@ -62,7 +62,7 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 	v := inventory.Volume{
 		Group: lv.Group, GroupUUID: lv.GroupUUID, Name: lv.Name, UUID: lv.UUID,
 		Device: lv.Takes(), Full: lv.Shape.Takes(lv.Size, lv.Extent), Shape: lv.Shape, ByDevice: lv.On, SyncPercent: lv.Sync, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
-		Active: lv.Active, Open: lv.Open, Origin: lv.Origin, SnapshotOf: lv.Of, Stored: lv.Stored, Overflowed: lv.Overflowed,
+		Active: lv.Active, Open: lv.Open, Origin: lv.Origin, SnapshotOf: lv.Of, Stored: lv.Stored, Overflowed: e.wasInvalid(lv),
 	}
 	if v.LastUsed.IsZero() {
 		v.LastUsed = lv.Created
