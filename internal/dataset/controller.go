@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -45,8 +46,8 @@ import (
 )
 
 const (
-	workers = 4 // VolumeManagers reconciled at the same time
-	drain   = 10 * time.Second
+	workers         = 4 // VolumeManagers reconciled at the same time
+	shutdownTimeout = 10 * time.Second
 	// After an error, a VolumeManager is retried after firstRetry, with exponential backoff up to lastRetry.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = time.Minute
@@ -103,11 +104,10 @@ func Work(ctx context.Context, c Config) error {
 	}
 	rc := rest.CopyConfig(c.REST)
 	rc.ContentType, rc.AcceptContentTypes = "", "" // flexlvm's own objects have no protobuf
-	again, patience := true, drain
 	mgr, err := ctrl.NewManager(rc, ctrl.Options{
 		Scheme: known, Metrics: server.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Cache: cacheOptions(), GracefulShutdownTimeout: &patience,
-		Controller: config.Controller{SkipNameValidation: &again},
+		Cache: cacheOptions(), GracefulShutdownTimeout: ptr.To(shutdownTimeout),
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	if err != nil {
 		return fmt.Errorf("begin with VolumeManagers: %w", err)
@@ -227,12 +227,12 @@ func askLoader(ctx context.Context, podIP, final string) *protocol.Status {
 	if response.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(response.Body, reportLength)).Decode(out) != nil {
 		return nil
 	}
-	bound(out)
+	truncateReport(out)
 	return out
 }
 
-// bound cuts the texts of a report to mostMessage bytes, and its notes to 16; no loader sends more.
-func bound(report *protocol.Status) {
+// truncateReport cuts the texts of a report to mostMessage bytes, and its notes to 16; no loader sends more.
+func truncateReport(report *protocol.Status) {
 	for _, text := range []*string{&report.State, &report.Message, &report.Checks, &report.Revision, &report.Index, &report.Contents, &report.ID, &report.Run, &report.Final} {
 		*text = clip(*text)
 	}

@@ -31,7 +31,7 @@ const (
 // the clock of this process alone; the zero time for any other Job.
 func (r *reconciler) withoutPod(job *batchv1.Job, pod *corev1.Pod, now time.Time) time.Time {
 	switch {
-	case job == nil || isDeleting(job) || !ended(job).IsZero():
+	case job == nil || isDeleting(job) || !jobEndTime(job).IsZero():
 		return time.Time{}
 	case pod != nil:
 		r.podless.remove(string(job.UID))

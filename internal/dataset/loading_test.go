@@ -178,7 +178,7 @@ func TestJobEndsWithItsPod(t *testing.T) {
 				pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(time.Duration(i) * time.Second))}, Status: corev1.PodStatus{Phase: phase}})
 			}
 			seen, lags := asOfPods(job, pods, now.Add(after))
-			require.Equal(t, lags, ended(seen).IsZero())
+			require.Equal(t, lags, jobEndTime(seen).IsZero())
 			return lags
 		}
 		failed := end == batchv1.JobFailed

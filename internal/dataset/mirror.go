@@ -62,7 +62,7 @@ func (p *planner) mirror(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 	case isDeleting(r.Job):
 		p.soon(whileLoading)
 	case r.Job.Labels[labelRole] != roleMirror || r.Job.Annotations[annotationClaimUID] != string(r.Claim.UID) ||
-		r.Job.Annotations[annotationAttempt] != task.attempt || !ended(r.Job).IsZero():
+		r.Job.Annotations[annotationAttempt] != task.attempt || !jobEndTime(r.Job).IsZero():
 		p.do(Action{Verb: Delete, Object: r.Job})
 		p.soon(whileLoading)
 	}

@@ -321,7 +321,7 @@ func lastSeen(pod *corev1.Pod) time.Time {
 // not hold up other VolumeManagers. Each volume gets an equal share of what is left, so that they do not keep later
 // volumes of their own from being asked either.
 func (r *reconciler) askLoaders(ctx context.Context, observed *Observed, s *snapshot) {
-	begun := time.Now()
+	start := time.Now()
 	asking, cancel := context.WithTimeout(ctx, (askAllTimeout-s.asking)/time.Duration(1+s.unasked))
 	defer cancel()
 	var busy errgroup.Group
@@ -337,7 +337,7 @@ func (r *reconciler) askLoaders(ctx context.Context, observed *Observed, s *snap
 		})
 	}
 	_ = busy.Wait() // a loader that does not answer is no error
-	s.asking += time.Since(begun)
+	s.asking += time.Since(start)
 	r.addRefusals(ctx, observed)
 }
 

@@ -63,8 +63,8 @@ func (p *planner) peering() peering {
 // succeeded before the replica is recorded as complete. It adds the claims that the loader copies from to
 // named.
 func (o *peering) countLoader(r *Replica, complete bool, named map[string]bool) {
-	succeeded, _, _ := end(r.Job)
-	working := r.Job != nil && r.Job.Labels[labelRole] == roleLoad && (ended(r.Job).IsZero() || succeeded && !complete)
+	succeeded, _, _ := jobResult(r.Job)
+	working := r.Job != nil && r.Job.Labels[labelRole] == roleLoad && (jobEndTime(r.Job).IsZero() || succeeded && !complete)
 	switch {
 	case working && copies(r.Job):
 		o.copying++
@@ -78,7 +78,7 @@ func (o *peering) countLoader(r *Replica, complete bool, named map[string]bool) 
 
 // countServer counts a replica that is to serve as ready or coming.
 func (o *peering) countServer(index int, r *Replica, now time.Time) {
-	if isServing(r) && ended(r.Job).IsZero() && ready(r.Pod) && r.Pod.Status.PodIP != "" {
+	if isServing(r) && jobEndTime(r.Job).IsZero() && ready(r.Pod) && r.Pod.Status.PodIP != "" {
 		o.ready = append(o.ready, index)
 		return
 	}
@@ -93,7 +93,7 @@ func servesSoon(r *Replica, now time.Time) bool {
 		return !r.Busy
 	case isDeleting(r.Job):
 		return r.Job.Labels[labelRole] != roleServe && now.Sub(r.Job.DeletionTimestamp.Time) < serverStarts
-	case ended(r.Job).IsZero():
+	case jobEndTime(r.Job).IsZero():
 		return now.Sub(r.Job.CreationTimestamp.Time) < serverStarts
 	}
 	return r.Job.Labels[labelRole] != roleServe // the Job is deleted in this plan
@@ -105,7 +105,7 @@ func isVisited(r *Replica) bool {
 	if r.Job == nil {
 		return r.Busy
 	}
-	return r.Job.Labels[labelRole] != roleServe && (isDeleting(r.Job) || ended(r.Job).IsZero())
+	return r.Job.Labels[labelRole] != roleServe && (isDeleting(r.Job) || jobEndTime(r.Job).IsZero())
 }
 
 // isServing reports whether a replica has a Job that serves it.
@@ -226,14 +226,14 @@ func (p *planner) peersFailed(r *Replica) bool {
 	if !copies(r.Job) || isDeleting(r.Job) {
 		return false
 	}
-	_, failed, _ := end(r.Job)
-	_, ran := r.begun()
+	_, failed, _ := jobResult(r.Job)
+	_, ran := r.firstLoaderStart()
 	return ran && (failed || r.Pod != nil && r.Pod.Status.Phase == corev1.PodFailed && reportOf(r.Pod) != nil)
 }
 
 // giveUpPeers has a replica loaded from the source. What was copied so far is kept.
 func (p *planner) giveUpPeers(r *Replica, status *flexlvmv1.ReplicaStatus) {
-	_, _, why := end(r.Job)
+	_, _, why := jobResult(r.Job)
 	message := "it could not be copied from other replicas, and is loaded from its source: " + failure(r.Pod, why)
 	status.State, status.Message = flexlvmv1.ReplicaWaiting, message
 	p.do(
@@ -258,9 +258,9 @@ func (p *planner) servesPeers(index int, r *Replica, status *flexlvmv1.ReplicaSt
 	case !wanted:
 	case r.Job == nil:
 		p.do(Action{Verb: Create, Object: p.task(index, r.Claim).serve()})
-	case isDeleting(r.Job) || ended(r.Job).IsZero(): // it serves, or has not ended
+	case isDeleting(r.Job) || jobEndTime(r.Job).IsZero(): // it serves, or has not ended
 	case serving:
-		_, _, why := end(r.Job)
+		_, _, why := jobResult(r.Job)
 		status.Message = "it cannot be copied: " + failure(r.Pod, why)
 		p.recreateLater(r.Job)
 	default:

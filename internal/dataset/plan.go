@@ -148,7 +148,7 @@ func (p *planner) copies() {
 	// Replicas that are already complete serve, whatever happens to the others.
 	p.out.Actions = slices.Concat(unlabel, label, p.out.Actions)
 	p.summarize()
-	p.bound(told)
+	p.truncateStatus(told)
 }
 
 // replica plans one replica.
@@ -263,7 +263,7 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 	task := p.task(index, r.Claim)
 	p.soon(whileLoading)
 	p.grow(r)
-	succeeded, failed, _ := end(r.Job)
+	succeeded, failed, _ := jobResult(r.Job)
 	current := r.Job != nil && r.Job.Annotations[annotationClaimUID] == string(r.Claim.UID) &&
 		r.Job.Annotations[annotationAttempt] == task.attempt && r.Job.Labels[labelRole] == roleLoad
 	switch {

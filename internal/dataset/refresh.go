@@ -136,7 +136,7 @@ func lastChecked(claim *corev1.PersistentVolumeClaim, now time.Time) time.Time {
 	if at.IsZero() {
 		at = complete
 	}
-	return past(at, complete, now)
+	return clampFuture(at, complete, now)
 }
 
 // refresh reports whether visits check the source.
@@ -153,7 +153,7 @@ func (v visit) refreshNow(now time.Time) bool {
 
 // due returns when the next visit is due after a Job that has ended; the zero time is never.
 func (v visit) due(after *batchv1.Job, asked string, now time.Time) time.Time {
-	at, load := endedBy(after, now), after.Labels[labelRole] == roleLoad
+	at, load := jobEndByOwnClock(after, now), after.Labels[labelRole] == roleLoad
 	var out time.Time
 	soonest := func(t time.Time) {
 		if out.IsZero() || t.Before(out) {
@@ -203,7 +203,7 @@ func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 			p.do(Action{Verb: Create, Object: p.task(index, r.Claim).visit(checks)})
 		}
 		p.soon(whileLoading)
-	case ended(r.Job).IsZero() || isDeleting(r.Job):
+	case jobEndTime(r.Job).IsZero() || isDeleting(r.Job):
 		p.visiting(index, r, status)
 		p.soon(whileLoading)
 	default:
@@ -261,7 +261,7 @@ func (p *planner) countVisits() {
 
 // isRefreshing reports whether a replica has a refresh that has not ended or whose Job is being deleted.
 func isRefreshing(r *Replica) bool {
-	return r.Job != nil && isRefresh(r.Job) && (ended(r.Job).IsZero() || isDeleting(r.Job))
+	return r.Job != nil && isRefresh(r.Job) && (jobEndTime(r.Job).IsZero() || isDeleting(r.Job))
 }
 
 // isRefresh reports whether a Job fetches changes of the source into a complete replica.
@@ -295,14 +295,14 @@ func held(r *Replica, now time.Time) string {
 	case r.Pod.Spec.NodeName != "" && stuck(r, now):
 		return fmt.Sprintf("its loader's pod on node %s does not respond; it waits for the node", r.Pod.Spec.NodeName)
 	case r.Pod.Status.Phase == corev1.PodPending && now.Sub(r.Pod.CreationTimestamp.Time) >= beforeDisplacing:
-		return waiting(r.Pod)
+		return whyWaiting(r.Pod)
 	}
 	return ""
 }
 
 // visited reports how a visit ended, and records what the replica holds since.
 func (p *planner) visited(r *Replica, status *flexlvmv1.ReplicaStatus) {
-	succeeded, failed, why := end(r.Job)
+	succeeded, failed, why := jobResult(r.Job)
 	switch {
 	case failed && isRefresh(r.Job):
 		p.markStale(r, status, refreshFailed+failure(r.Pod, why))
@@ -345,7 +345,7 @@ func (p *planner) refreshed(r *Replica) Action {
 	if !isRefresh(r.Job) {
 		return out
 	}
-	asked, looked := r.Job.Annotations[annotationRefreshed], endedBy(r.Job, p.Now)
+	asked, looked := r.Job.Annotations[annotationRefreshed], jobEndByOwnClock(r.Job, p.Now)
 	if looked.Equal(longAgo) {
 		looked = p.Now // the end was only just observed; the next refresh counts from now
 	}

@@ -215,7 +215,7 @@ func (p *planner) planUpload(index int, from *Replica) bool {
 		return false
 	}
 	task := p.uploadTask(index, from.Claim)
-	succeeded, failed, why := end(p.UploadJob)
+	succeeded, failed, why := jobResult(p.UploadJob)
 	status := flexlvmv1.ReplicaStatus{State: flexlvmv1.ReplicaUploading, Claim: from.Claim.Name, Node: from.Node}
 	switch {
 	case len(p.InUse) > 0:
@@ -262,13 +262,13 @@ func (p *planner) wasWatched(from *Replica) bool {
 // isUploadSure reports whether the upload that the status records has all that pods can have written to a claim that
 // somebody else deletes. No new pod can mount the claim, so the upload cannot be repeated.
 func (p *planner) isUploadSure(from *Replica) bool {
-	succeeded, _, _ := end(p.UploadJob)
+	succeeded, _, _ := jobResult(p.UploadJob)
 	return succeeded && p.wasUploaded() != "" && len(p.InUse) == 0 && p.wasWatched(from)
 }
 
 // deleteLoader deletes the Job of a loader that still works on a replica, and reports whether there is one.
 func (p *planner) deleteLoader(from *Replica) bool {
-	if from.Job == nil || !ended(from.Job).IsZero() {
+	if from.Job == nil || !jobEndTime(from.Job).IsZero() {
 		return from.Busy
 	}
 	if !isDeleting(from.Job) {
@@ -279,7 +279,7 @@ func (p *planner) deleteLoader(from *Replica) bool {
 
 // uploadFailed handles a failed upload Job. A Job whose loader never ran, or was interrupted, is recreated.
 func (p *planner) uploadFailed(from *Replica, status *flexlvmv1.ReplicaStatus, why string) {
-	if !hasRun(p.UploadPod) || wasInterrupted(p.UploadPod) {
+	if !loaderStarted(p.UploadPod) || wasInterrupted(p.UploadPod) {
 		status.Message = couldNotRun(p.UploadPod) + "; it is retried"
 		p.out.Status.Message = "is uploaded to " + p.Source.Target() + "; " + status.Message + wayOut(from)
 		p.recreateLater(p.UploadJob)
