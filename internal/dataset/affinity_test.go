@@ -80,7 +80,7 @@ func TestNoteIsNotRepeated(t *testing.T) {
 			out := s.requirePlan()
 			out.Status.Nodes[0].Message = c.message
 			s.recorded(out)
-			s.Barred["node-0"], r.Claim.Annotations[annotationUnmatched] = true, now.Format(time.RFC3339)
+			s.NotMatching["node-0"], r.Claim.Annotations[annotationUnmatched] = true, now.Format(time.RFC3339)
 			next := func(words ...string) string {
 				t.Helper()
 				out := s.requirePlan(words...)
@@ -94,7 +94,7 @@ func TestNoteIsNotRepeated(t *testing.T) {
 			for range 3 {
 				require.Equal(t, want, next())
 			}
-			s.Barred, s.Matching = nil, map[string]bool{"node-0": true}
+			s.NotMatching, s.Matching = nil, map[string]bool{"node-0": true}
 			require.Equal(t, c.message, next("annotate claim v-a-0"))
 		})
 	}
@@ -114,16 +114,16 @@ func TestMessagesNameFewPods(t *testing.T) {
 	}
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.NodeAffinity = 1, withData(has("gpu")) })
 	r := s.completed(0)
-	s.Barred["node-0"], s.Labelled, s.ReadOn = true, nil, map[string][]string{"node-0": pods}
+	s.NotMatching["node-0"], s.Labelled, s.ConsumersByNode = true, nil, map[string][]string{"node-0": pods}
 	r.Claim.Annotations[annotationUnmatched] = now.Add(-48 * time.Hour).Format(time.RFC3339)
 	short(s.requirePlan().Status.Nodes[0].Message)
 
 	s, _ = newUpload(t)
-	s.InUse = pods
+	s.Consumers = pods
 	short(s.requirePlan("delete job v-a-put").Status.Message)
 
 	s, r = newMirror(t)
-	r.Claim.DeletionTimestamp, s.Labelled, s.InUse = &metav1.Time{Time: now}, nil, pods
+	r.Claim.DeletionTimestamp, s.Labelled, s.Consumers = &metav1.Time{Time: now}, nil, pods
 	short(s.requirePlan().Status.Nodes[0].Message)
 
 	require.Equal(t, "a, b", firstOf([]string{"a", "b"}))
@@ -136,7 +136,7 @@ func TestNodeThatDoesNotMatch(t *testing.T) {
 			v.Replicas, v.NodeAffinity, v.Options["nodeAffinityGrace"] = 1, withData(has("gpu")), "2h"
 		})
 		r := s.completed(0)
-		s.Barred["node-0"] = true
+		s.NotMatching["node-0"] = true
 		return s, r
 	}
 	since := func(r *Replica, ago time.Duration) {
@@ -166,14 +166,14 @@ func TestNodeThatDoesNotMatch(t *testing.T) {
 	t.Run("while a pod reads it", func(t *testing.T) {
 		s, r := begin(t)
 		since(r, 2*time.Hour)
-		s.Labelled, s.ReadOn = nil, map[string][]string{"node-0": {"trainer"}}
+		s.Labelled, s.ConsumersByNode = nil, map[string][]string{"node-0": {"trainer"}}
 		out := s.requirePlan()
 		require.Contains(t, out.Status.Nodes[0].Message, "as soon as no pod reads it; pods that read it: trainer")
 	})
 	t.Run("a controller that has just begun", func(t *testing.T) {
 		s, r := begin(t)
 		since(r, 48*time.Hour)
-		s.Began = now.Add(-sightings + time.Second)
+		s.StartedAt = now.Add(-minObservation + time.Second)
 		s.requirePlan()
 	})
 	t.Run("a clock that was ahead", func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestNodeThatDoesNotMatch(t *testing.T) {
 	t.Run("matches again", func(t *testing.T) {
 		s, r := begin(t)
 		since(r, 48*time.Hour)
-		s.Barred, s.Matching = nil, map[string]bool{"node-0": true}
+		s.NotMatching, s.Matching = nil, map[string]bool{"node-0": true}
 		out := s.requirePlan("annotate claim v-a-0")
 		require.Equal(t, map[string]string{annotationUnmatched: ""}, out.Actions[0].Annotations)
 	})
@@ -201,7 +201,7 @@ func TestNodeThatDoesNotMatch(t *testing.T) {
 		s.Labelled = nil
 		s.requirePlan("delete job v-a-0", "delete claim v-a-0")
 		// If the node matches after the edit, the claim records that.
-		s.Barred, s.Matching, s.Labelled = nil, map[string]bool{"node-0": true}, []string{"node-0"}
+		s.NotMatching, s.Matching, s.Labelled = nil, map[string]bool{"node-0": true}, []string{"node-0"}
 		out := s.requirePlan("annotate claim v-a-0")
 		require.Equal(t, affinityDigest(s.Config.NodeAffinity), out.Actions[0].Annotations[annotationAffinity])
 		require.Same(t, r.Claim, out.Actions[0].Object)

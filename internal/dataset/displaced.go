@@ -50,7 +50,7 @@ func (p *planner) planDisplacement(index int, r *Replica, status *flexlvmv1.Repl
 	if by == "" {
 		return false
 	}
-	if !p.Source.Displaceable || p.ReadOn == nil || len(p.InUse) > 0 || r.Volume == nil || r.Node == "" || r.Volume.Annotations[replica.AnnotationEvict] != "" || p.cannotRemember(index, status.Claim) {
+	if !p.Source.Displaceable || p.ConsumersByNode == nil || len(p.Consumers) > 0 || r.Volume == nil || r.Node == "" || r.Volume.Annotations[replica.AnnotationEvict] != "" || p.cannotRemember(index, status.Claim) {
 		p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: map[string]string{annotationDisplacedBy: "", annotationDisplacing: ""}})
 		return false
 	}
@@ -96,7 +96,7 @@ func (p *planner) displacedBy(by, node string) string {
 // staysAway keeps a displaced replica from being loaded again before a pod wants it.
 func (p *planner) staysAway(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
 	old := p.remembered(index, status.Claim)
-	if old.State != flexlvmv1.ReplicaDisplaced || !p.Source.Displaceable || len(p.InUse) > 0 || r.Claim != nil && !isDeleting(r.Claim) {
+	if old.State != flexlvmv1.ReplicaDisplaced || !p.Source.Displaceable || len(p.Consumers) > 0 || r.Claim != nil && !isDeleting(r.Claim) {
 		return false
 	}
 	status.State, status.Message, status.Node = flexlvmv1.ReplicaDisplaced, old.Message, old.Node
@@ -110,17 +110,17 @@ func (p *planner) staysAway(index int, r *Replica, status *flexlvmv1.ReplicaStat
 // noteUse records on the claim of a complete replica whether it may be displaced, and about when its dataset
 // was last read.
 func (p *planner) noteUse(r *Replica) {
-	told, is := map[string]string{}, ""
+	annotations, is := map[string]string{}, ""
 	if p.Source.Displaceable {
 		is = strconv.FormatBool(true)
 	}
 	if r.Claim.Annotations[annotationDisplaceable] != is {
-		told[annotationDisplaceable] = is
+		annotations[annotationDisplaceable] = is
 	}
-	if p.Source.Displaceable && len(p.InUse) > 0 && p.Now.Sub(timeOf(r.Claim, annotationLastRead)) >= betweenReads {
-		told[annotationLastRead] = p.Now.UTC().Format(time.RFC3339)
+	if p.Source.Displaceable && len(p.Consumers) > 0 && p.Now.Sub(timeOf(r.Claim, annotationLastRead)) >= betweenReads {
+		annotations[annotationLastRead] = p.Now.UTC().Format(time.RFC3339)
 	}
-	if len(told) > 0 {
-		p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: told})
+	if len(annotations) > 0 {
+		p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: annotations})
 	}
 }

@@ -77,7 +77,7 @@ func (p *planner) deleteForgotten() {
 		p.deleteForgottenJob(p.UploadJob)
 	}
 	for _, index := range p.indexes() {
-		if r := p.Replicas[index]; r != nil && r.Forgotten && !isGoingUnsent(r) {
+		if r := p.Replicas[index]; r != nil && r.Forgotten && !isDeletedBeforeUpload(r) {
 			p.deleteForgottenJob(r.Job)
 		}
 	}

@@ -39,7 +39,7 @@ func (p *planner) loadFailed(index int, r *Replica, status *flexlvmv1.ReplicaSta
 	return true
 }
 
-// remembered returns what the status records of a replica, without what match appended to its message.
+// remembered returns what the status records of a replica, without what recordMatch appended to its message.
 func (p *planner) remembered(index int, claim string) flexlvmv1.ReplicaStatus {
 	was := p.before()
 	for _, r := range was.Nodes {

@@ -319,7 +319,7 @@ func TestTooFewNodesCountsThoseThatAreKept(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.NodeAffinity = withData(has("gpu")) })
 	s.loading(0, corev1.PodRunning)
 	s.loading(1, corev1.PodRunning)
-	s.Fitting, s.Barred = nil, map[string]bool{"node-0": true, "node-1": true}
+	s.Fitting, s.NotMatching = nil, map[string]bool{"node-0": true, "node-1": true}
 	words, out := s.plan()
 	require.Equal(t, []string{"annotate claim v-a-0", "annotate claim v-a-1"}, words)
 	require.False(t, out.Failed)

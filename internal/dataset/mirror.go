@@ -25,11 +25,13 @@ func isHeld(claim *corev1.PersistentVolumeClaim) bool {
 	return claim != nil && slices.Contains(claim.Finalizers, finalizerMirror)
 }
 
-// isGoingUnsent reports whether a claim is being deleted although its content may not be uploaded yet.
-func isGoingUnsent(r *Replica) bool { return r != nil && isHeld(r.Claim) && isDeleting(r.Claim) }
+// isDeletedBeforeUpload reports whether a claim is being deleted although its content may not be uploaded yet.
+func isDeletedBeforeUpload(r *Replica) bool {
+	return r != nil && isHeld(r.Claim) && isDeleting(r.Claim)
+}
 
-// holds reports whether any claim of the volume waits for an upload (isHeld).
-func (s *Observed) holds() bool {
+// anyHeld reports whether any claim of the volume waits for an upload (isHeld).
+func (s *Observed) anyHeld() bool {
 	for _, r := range s.Replicas {
 		if isHeld(r.Claim) {
 			return true
@@ -102,7 +104,7 @@ func (p *planner) planMirroredDeletion(r *Replica, status *flexlvmv1.ReplicaStat
 	p.soon(whileLoading)
 	status.State = flexlvmv1.ReplicaUploading
 	report, final := mirrorReport(r), r.Claim.Annotations[annotationFinal]
-	told := func(value string) {
+	setFinal := func(value string) {
 		if final != value {
 			p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: map[string]string{annotationFinal: value}})
 		}
@@ -114,15 +116,15 @@ func (p *planner) planMirroredDeletion(r *Replica, status *flexlvmv1.ReplicaStat
 	case r.Job == nil || r.Job.Labels[labelRole] != roleMirror || r.Pod == nil || r.Pod.Status.Phase != corev1.PodRunning:
 		p.out.Failed, status.State = true, flexlvmv1.ReplicaFailed
 		status.Message = fmt.Sprintf("claim %s is being deleted, its content may not be uploaded, and no new pod can mount it; copy the data from the node, or give it up by removing the finalizer %s from the claim", r.Claim.Name, finalizerMirror)
-	case len(p.InUse) > 0:
-		status.Message = "its claim is released as soon as no pod uses it and its content is uploaded; pods that use it: " + firstOf(p.InUse)
-		told("")
+	case len(p.Consumers) > 0:
+		status.Message = "its claim is released as soon as no pod uses it and its content is uploaded; pods that use it: " + firstOf(p.Consumers)
+		setFinal("")
 	case report == nil:
 		status.Message = "its claim is released as soon as its mirror reports that its content is uploaded"
 	case !passedSince(report, final):
 		status.Message = strings.TrimSuffix("its claim is released as soon as its content is uploaded: "+report.Message, ": ")
 		if run, _, _ := strings.Cut(final, "/"); run != report.Run {
-			told(fmt.Sprintf("%s/%d", report.Run, report.Passes))
+			setFinal(fmt.Sprintf("%s/%d", report.Run, report.Passes))
 		}
 	default:
 		status.Message = "its claim is released: its content was uploaded to " + p.Source.Target()
@@ -141,8 +143,8 @@ func passedSince(report *protocol.Status, final string) bool {
 	return err == nil && run != "" && run == report.Run && report.Final == final && report.Passes >= passes+finalPasses && report.FilesDone >= report.FilesTotal
 }
 
-// unsent returns the first replica whose claim waits for an upload (isHeld); nil if there is none.
-func (p *planner) unsent() *Replica {
+// firstHeld returns the first replica whose claim waits for an upload (isHeld); nil if there is none.
+func (p *planner) firstHeld() *Replica {
 	for _, index := range p.indexes() {
 		if r := p.Replicas[index]; r != nil && isHeld(r.Claim) {
 			return r

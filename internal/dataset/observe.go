@@ -85,7 +85,7 @@ func isID(id string) bool { return id != "" && len(id) <= 128 }
 // observe returns the observed state of one volume, without the desired state.
 func (r *reconciler) observe(ctx context.Context, owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s *snapshot) (*Observed, error) {
 	out := &Observed{
-		Owner: owner, Config: v, Image: r.Image, Cluster: r.Cluster, Now: r.now(), Began: r.began,
+		Owner: owner, Config: v, Image: r.Image, Cluster: r.Cluster, Now: r.now(), StartedAt: r.startedAt,
 		Replicas: map[int]*Replica{},
 	}
 	if err := r.addVolumes(ctx, out, s); err != nil {
@@ -221,11 +221,11 @@ func (r *reconciler) readSource(ctx context.Context, observed *Observed, s *snap
 	if !observed.Source.Copies() {
 		return nil
 	}
-	nodes, err := nodesFor(s.nodes, observed.Config.NodeAffinity, observed.Config.Tolerations, observed.Now)
+	nodes, err := fitNodes(s.nodes, observed.Config.NodeAffinity, observed.Config.Tolerations, observed.Now)
 	if err != nil {
 		return err
 	}
-	observed.Fitting, observed.Matching, observed.Barred = nodes.fitting, nodes.matching, nodes.barred
+	observed.Fitting, observed.Matching, observed.NotMatching = nodes.fitting, nodes.matching, nodes.notMatching
 	class, err := r.Classes.Get(observed.Source.Class)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -247,7 +247,7 @@ func (r *reconciler) release(ctx context.Context, observed *Observed, s *snapsho
 	if observed.Labelled, err = r.labelledOnce(ctx, observed, s); err != nil {
 		return err
 	}
-	if !observed.Upload && !observed.holds() {
+	if !observed.Upload && !observed.anyHeld() {
 		return nil
 	}
 	found, at, err := r.consumersOnce(ctx, observed, s)
@@ -255,7 +255,7 @@ func (r *reconciler) release(ctx context.Context, observed *Observed, s *snapsho
 		return err
 	}
 	for _, one := range found {
-		observed.InUse = append(observed.InUse, one.pod)
+		observed.Consumers = append(observed.Consumers, one.pod)
 	}
 	observed.Watched = r.lists.add(observed.hash(), at)
 	return nil
@@ -266,7 +266,7 @@ func (r *reconciler) release(ctx context.Context, observed *Observed, s *snapsho
 func (r *reconciler) addConsumers(ctx context.Context, observed *Observed, s *snapshot) error {
 	leaves := observed.needsConsumers()
 	for _, rep := range observed.Replicas {
-		leaves = leaves || observed.mustLeaveNode(rep) != "" || isGoingUnsent(rep)
+		leaves = leaves || observed.mustLeaveNode(rep) != "" || isDeletedBeforeUpload(rep)
 	}
 	if !leaves {
 		return nil
@@ -275,10 +275,10 @@ func (r *reconciler) addConsumers(ctx context.Context, observed *Observed, s *sn
 	if err != nil {
 		return err
 	}
-	observed.ReadOn = map[string][]string{}
+	observed.ConsumersByNode = map[string][]string{}
 	for _, one := range found {
-		observed.InUse = append(observed.InUse, one.pod)
-		observed.ReadOn[one.node] = append(observed.ReadOn[one.node], one.pod)
+		observed.Consumers = append(observed.Consumers, one.pod)
+		observed.ConsumersByNode[one.node] = append(observed.ConsumersByNode[one.node], one.pod)
 	}
 	return nil
 }
@@ -328,7 +328,7 @@ func (r *reconciler) askLoaders(ctx context.Context, observed *Observed, s *snap
 	busy.SetLimit(asksAtOnce)
 	for _, rep := range observed.running() {
 		final := ""
-		if isGoingUnsent(rep) {
+		if isDeletedBeforeUpload(rep) {
 			final = rep.Claim.Annotations[annotationFinal]
 		}
 		busy.Go(func() error {

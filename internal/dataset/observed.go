@@ -35,14 +35,15 @@ type Observed struct {
 	Class          map[string]string
 	Door           pv.Door // by which consumers reach the volume
 
-	// Offer is the volume of another namespace that this one shares; Serving is the number of nodes that have
+	// Offer is the volume of another namespace that this one shares; OfferNodes is the number of nodes that have
 	// it. SharedBy are the claims by which other namespaces read this volume.
-	Offer    *Offer
-	Serving  int
-	SharedBy []client.ObjectKey
-	// shares are the PersistentVolumes of SharedBy. Withdrawn are the claims and PersistentVolumes to delete,
-	// because the volume is no longer offered to their namespaces.
-	shares    []*corev1.PersistentVolume
+	Offer      *Offer
+	OfferNodes int
+	SharedBy   []client.ObjectKey
+	// shares are the PersistentVolumes of SharedBy.
+	shares []*corev1.PersistentVolume
+	// Withdrawn are the claims and PersistentVolumes to delete, because the volume is no longer offered to their
+	// namespaces.
 	Withdrawn []client.Object
 
 	Replicas  map[int]*Replica
@@ -54,17 +55,17 @@ type Observed struct {
 	Readers         Readers
 	// Labelled are the nodes that carry the dataset's label.
 	Labelled []string
-	// Fitting are the nodes that may have replicas. Matching are those that match the nodeAffinity, Barred
-	// those that do not. A node that does not match is not in Barred while it is new or after it is gone from
-	// the API.
-	Fitting, Matching, Barred map[string]bool
-	// ReadOn are the pods that use the volume, by node; nil if they were not listed. They are listed if a
+	// Fitting are the nodes that may have replicas. Matching are those that match the nodeAffinity, NotMatching
+	// those that do not. A node that does not match is not in NotMatching while it is new or after it is gone
+	// from the API.
+	Fitting, Matching, NotMatching map[string]bool
+	// ConsumersByNode are the pods that use the volume, by node; nil if they were not listed. They are listed if a
 	// replica is to leave its node, is deleted before its upload, or may be displaced.
-	ReadOn map[string][]string
-	// InUse are the same pods; they are also listed before a release that uploads.
-	InUse []string
-	// Began is when this controller began to watch.
-	Began, Now time.Time
+	ConsumersByNode map[string][]string
+	// Consumers are the same pods; they are also listed before a release that uploads.
+	Consumers []string
+	// StartedAt is when this controller began to watch.
+	StartedAt, Now time.Time
 	// Watched is since when this controller has listed the pods that use the volume without a pause. It is set
 	// before a release that uploads.
 	Watched time.Time

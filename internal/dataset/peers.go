@@ -132,7 +132,7 @@ func (o *peering) choose(p *planner, able []int, named map[string]bool, wanting 
 
 // wantsPeers reports whether a replica is to be copied, or is about to be.
 func (p *planner) wantsPeers(index int, r *Replica) bool {
-	if !p.isWanted(index) || p.places == nil && index >= p.nodes+mostAhead {
+	if !p.isWanted(index) || p.assignments == nil && index >= p.nodes+mostAhead {
 		return false
 	}
 	claim := replicaName(p.Owner.Name, p.Config.ID, index)

@@ -47,7 +47,7 @@ type Outcome struct {
 func Plan(observed *Observed) Outcome {
 	p := &planner{Observed: observed, labels: map[string]bool{}}
 	if observed.Wanted && observed.Source.Copies() {
-		p.place()
+		p.assignReplicas()
 	} else {
 		p.count = max(0, int32(observed.Config.Replicas))
 	}
@@ -72,13 +72,13 @@ func Plan(observed *Observed) Outcome {
 // planner is the state of one call of Plan.
 type planner struct {
 	*Observed
-	out    Outcome
-	labels map[string]bool // nodes that are to carry the label
-	nodes  int             // number of nodes for replicas
-	visits int             // number of loaders that check the source
-	count  int32           // number of wanted replicas
-	places map[int]place   // with replicas: All; otherwise nil
-	peers  peering         // state of copying between replicas
+	out         Outcome
+	labels      map[string]bool    // nodes that are to carry the label
+	nodes       int                // number of nodes for replicas
+	visits      int                // number of loaders that check the source
+	count       int32              // number of wanted replicas
+	assignments map[int]assignment // with replicas: All; otherwise nil
+	peers       peering            // state of copying between replicas
 
 	displaced int // number of replicas that this plan displaces
 }
@@ -121,7 +121,7 @@ func (p *planner) copies() {
 	}
 	p.out.Status.NodeAffinity = withData(has(p.label()))
 	p.peers = p.peering()
-	var told []int
+	var indexes []int
 	for _, index := range p.indexes() {
 		r := p.Replicas[index]
 		if r == nil {
@@ -129,7 +129,7 @@ func (p *planner) copies() {
 		}
 		status := p.replica(index, r)
 		if status.State != "" {
-			told = append(told, index)
+			indexes = append(indexes, index)
 			p.out.Status.Nodes = append(p.out.Status.Nodes, status)
 		}
 	}
@@ -148,14 +148,14 @@ func (p *planner) copies() {
 	// Replicas that are already complete serve, whatever happens to the others.
 	p.out.Actions = slices.Concat(unlabel, label, p.out.Actions)
 	p.summarize()
-	p.truncateStatus(told)
+	p.truncateStatus(indexes)
 }
 
 // replica plans one replica.
 func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
-	status := flexlvmv1.ReplicaStatus{Claim: replicaName(p.Owner.Name, p.Config.ID, index), Node: cmp.Or(r.Node, p.places[index].node)}
+	status := flexlvmv1.ReplicaStatus{Claim: replicaName(p.Owner.Name, p.Config.ID, index), Node: cmp.Or(r.Node, p.assignments[index].node)}
 	switch {
-	case isGoingUnsent(r):
+	case isDeletedBeforeUpload(r):
 		p.planMirroredDeletion(r, &status)
 	case p.isWritable(r.Claim):
 		p.keep(index, r, &status)
@@ -166,7 +166,7 @@ func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 		}
 	case p.loadFailed(index, r, &status):
 	case r.Claim != nil && p.outdated(index, r) != "":
-		if !p.readOn(r, &status) {
+		if !p.keepForReaders(r, &status) {
 			p.leave(r, &status, p.outdated(index, r))
 		}
 	case p.staysAway(index, r, &status):
@@ -179,7 +179,7 @@ func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 	}
 	if stays(status.State) {
 		p.adopt(index, r)
-		p.match(r, &status)
+		p.recordMatch(r, &status)
 	}
 	return status
 }
@@ -243,11 +243,11 @@ func (p *planner) absent(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 		}
 	case r.Claim != nil:
 		status.State, status.Message = flexlvmv1.ReplicaLeaving, "its claim is deleted as soon as no pod uses it"
-	case p.places == nil && index >= p.nodes+mostAhead:
+	case p.assignments == nil && index >= p.nodes+mostAhead:
 		status.Message = "no node is free for it, and other replicas already wait for nodes"
 	default:
 		status.Message = "its claim is being created"
-		claim := replicaClaim(p.Owner, p.Config, p.Source, index, p.places[index].node)
+		claim := replicaClaim(p.Owner, p.Config, p.Source, index, p.assignments[index].node)
 		if p.versioned() {
 			claim.Annotations[annotationVersions] = "true"
 		}
@@ -360,10 +360,10 @@ func (p *planner) complete(r *Replica, status *flexlvmv1.ReplicaStatus) {
 		p.soon(whileLoading)
 		return
 	}
-	told := map[string]string{replica.AnnotationComplete: replica.Complete, replica.AnnotationEviction: string(p.Source.Eviction)}
-	for key, value := range told {
+	annotations := map[string]string{replica.AnnotationComplete: replica.Complete, replica.AnnotationEviction: string(p.Source.Eviction)}
+	for key, value := range annotations {
 		if r.Volume.Annotations[key] != value {
-			p.do(Action{Verb: Annotate, Object: r.Volume, Annotations: told})
+			p.do(Action{Verb: Annotate, Object: r.Volume, Annotations: annotations})
 			break
 		}
 	}

@@ -42,7 +42,7 @@ func newStage(t *testing.T, changes ...func(*flexlvmv1.VolumeConfig)) *stage {
 	owner := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", UID: "uid"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{config}}}
 	s := &stage{t, &Observed{
 		Owner: owner, Config: config, Source: source, Wanted: true, Image: "loader", Cluster: "cluster", Class: map[string]string{"volumeGroup": "fast"},
-		Replicas: map[int]*Replica{}, Fitting: fitting(3), Barred: map[string]bool{}, Now: now,
+		Replicas: map[int]*Replica{}, Fitting: fitting(3), NotMatching: map[string]bool{}, Now: now,
 	}}
 	if !source.Writable() {
 		s.Readers.Claim = readersClaim(owner, config, source)
@@ -189,7 +189,7 @@ func TestEdits(t *testing.T) {
 	t.Run("elsewhere", func(t *testing.T) {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
 		s.completed(0)
-		s.Barred["node-0"] = true
+		s.NotMatching["node-0"] = true
 		s.Config.NodeAffinity = withData(has("pool"))
 		s.requirePlan("unlabel node-0")
 		s.Labelled = nil

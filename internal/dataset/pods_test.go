@@ -80,7 +80,7 @@ func TestPodsAreLookedForBeforeAMirrorGoes(t *testing.T) {
 	pod.Namespace = "ns"
 	require.NoError(t, r.client.Create(t.Context(), pod))
 	require.ErrorIs(t, r.confirmUnused(t.Context(), observed, gives), errChanged)
-	observed.InUse = []string{pod.Name}
+	observed.Consumers = []string{pod.Name}
 	require.NoError(t, r.confirmUnused(t.Context(), observed, gives), "the plan knew of it")
 }
 

@@ -23,12 +23,12 @@ import (
 // reconciler reconciles one VolumeManager at a time. Its only state is when it listed pods.
 type reconciler struct {
 	Config
-	cached client.Reader // the caches of the watches
-	live   client.Reader // the API server itself
-	write  client.Client
-	now    func() time.Time
-	began  time.Time
-	lists  podLists
+	cached    client.Reader // the caches of the watches
+	live      client.Reader // the API server itself
+	write     client.Client
+	now       func() time.Time
+	startedAt time.Time
+	lists     podLists
 	// podless records since when Jobs have no pods, by the UIDs of the Jobs.
 	podless podLists
 }
@@ -203,7 +203,7 @@ func (r *reconciler) plan(ctx context.Context, observed *Observed, s *snapshot) 
 // an upload, so it is an error. Deleting the VolumeManager asks for no upload, except of a mirrored volume.
 func (r *reconciler) readUpload(observed *Observed) (err error) {
 	deleted := observed.Owner.DeletionTimestamp != nil
-	if observed.Source, err = parseSource(observed.Config, observed.fetches() != ""); err != nil && (!deleted || observed.holds()) {
+	if observed.Source, err = parseSource(observed.Config, observed.fetches() != ""); err != nil && (!deleted || observed.anyHeld()) {
 		return err
 	}
 	observed.Upload = observed.Source.OutputURL != "" && !deleted || observed.Source.Mirror

@@ -48,7 +48,7 @@ func (s *Observed) asked() string {
 // canRefresh reports whether replicas can be refreshed. Without versions, consumers see files change while they
 // read, so only a volume with replicas: 1 is refreshed then.
 func (p *planner) canRefresh() bool {
-	return p.versioned() && p.allHoldVersions() || p.places == nil && p.count == 1
+	return p.versioned() && p.allHoldVersions() || p.assignments == nil && p.count == 1
 }
 
 // allHoldVersions reports whether all replicas were created to hold versions. The readers' PersistentVolume

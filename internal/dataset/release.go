@@ -74,7 +74,7 @@ func (p *planner) release() {
 	p.soon(whileLoading)
 	p.out.Status.Message = "is released"
 	switch {
-	case p.keepsDropped(), p.holdUnsent():
+	case p.keepsDropped(), p.keepsHeld():
 		p.evict()
 	case len(p.Labelled) > 0:
 		for _, node := range p.Labelled {
@@ -127,10 +127,10 @@ func (p *planner) releaseReplicas() {
 	}
 }
 
-// holdUnsent keeps content that a mirror may not have uploaded while its destination is unknown, because the
+// keepsHeld keeps content that a mirror may not have uploaded while its destination is unknown, because the
 // spec no longer names the volume. It reports whether it does.
-func (p *planner) holdUnsent() bool {
-	r := p.unsent()
+func (p *planner) keepsHeld() bool {
+	r := p.firstHeld()
 	switch {
 	case r == nil || p.Upload && !isDeleting(r.Claim):
 		return false
@@ -177,7 +177,7 @@ func (p *planner) ensureUploaded() bool {
 		p.out.Status.Uploaded = p.before().Uploaded // nothing was written since, whatever the spec was
 		return true
 	}
-	if was != "" && !p.isWritable(from.Claim) && (isDeleting(from.Claim) || len(p.InUse) == 0) {
+	if was != "" && !p.isWritable(from.Claim) && (isDeleting(from.Claim) || len(p.Consumers) == 0) {
 		p.out.Status.Uploaded = was
 		return true
 	}
@@ -218,9 +218,9 @@ func (p *planner) planUpload(index int, from *Replica) bool {
 	succeeded, failed, why := jobResult(p.UploadJob)
 	status := flexlvmv1.ReplicaStatus{State: flexlvmv1.ReplicaUploading, Claim: from.Claim.Name, Node: from.Node}
 	switch {
-	case len(p.InUse) > 0:
+	case len(p.Consumers) > 0:
 		// An upload that has begun may miss what these pods write.
-		p.out.Status.Message = "is uploaded as soon as no pod uses it; pods that use it: " + firstOf(p.InUse)
+		p.out.Status.Message = "is uploaded as soon as no pod uses it; pods that use it: " + firstOf(p.Consumers)
 		p.deleteUploadJob()
 		return false
 	case p.UploadJob == nil && p.deleteLoader(from):
@@ -263,7 +263,7 @@ func (p *planner) wasWatched(from *Replica) bool {
 // somebody else deletes. No new pod can mount the claim, so the upload cannot be repeated.
 func (p *planner) isUploadSure(from *Replica) bool {
 	succeeded, _, _ := jobResult(p.UploadJob)
-	return succeeded && p.wasUploaded() != "" && len(p.InUse) == 0 && p.wasWatched(from)
+	return succeeded && p.wasUploaded() != "" && len(p.Consumers) == 0 && p.wasWatched(from)
 }
 
 // deleteLoader deletes the Job of a loader that still works on a replica, and reports whether there is one.

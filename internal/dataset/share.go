@@ -46,7 +46,7 @@ func (r *reconciler) readOffer(ctx context.Context, observed *Observed, s *snaps
 	observed.Offer = offer
 	for _, node := range s.nodes {
 		if _, has := node.Labels[replica.NodeLabel(offer.Hash)]; has && offer.Refused == "" {
-			observed.Serving++
+			observed.OfferNodes++
 		}
 	}
 	return nil
@@ -99,7 +99,7 @@ func (p *planner) borrow() {
 	case p.out.Status.Message != "":
 	case c == nil || isDeleting(c) || c.Status.Phase != corev1.ClaimBound:
 		p.out.Status.Message = "waiting for its claim to be bound"
-	case p.Serving == 0:
+	case p.OfferNodes == 0:
 		p.out.Status.Message = fmt.Sprintf("no node has the data of VolumeManager %s/%s yet", p.Offer.Namespace, p.Source.Shared.name)
 	default:
 		p.out.Status.ReadyReplicas, p.out.Loaded = p.count, p.count

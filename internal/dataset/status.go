@@ -157,7 +157,7 @@ func summarize(volumes []Outcome) flexlvmv1.DatasetSummary {
 			total.SecondsLeft = max(total.SecondsLeft, p.SecondsLeft)
 		}
 		for _, r := range s.Nodes {
-			if r.Node != "" && holds(r.State) {
+			if r.Node != "" && mayHoldData(r.State) {
 				nodes[r.Node] = true
 			}
 		}
@@ -200,9 +200,9 @@ func versionsOf(counts map[string]int32) string {
 	return strings.Join(out, ",")
 }
 
-// holds reports whether a replica in this state has data, or may have. In other states it only names the node
+// mayHoldData reports whether a replica in this state has data, or may have. In other states it only names the node
 // that it is for.
-func holds(state flexlvmv1.ReplicaState) bool {
+func mayHoldData(state flexlvmv1.ReplicaState) bool {
 	return state != flexlvmv1.ReplicaWaiting && state != flexlvmv1.ReplicaFailed && state != flexlvmv1.ReplicaDisplaced
 }
 

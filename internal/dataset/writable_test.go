@@ -31,7 +31,7 @@ func TestWhatConsumersWroteIsKept(t *testing.T) {
 		"another source":  {func(s *stage, _ *Replica) { s.Source.URL = "s3://b/q/" }, "it holds what the volume asked for earlier", 1},
 		"a newer flexlvm": {func(_ *stage, r *Replica) { r.Claim.Annotations[annotationLoad] = "of another digest" }, "it holds what the volume asked for earlier", 1},
 		"its node lost its labels": {func(s *stage, r *Replica) {
-			s.Barred["node-0"], r.Claim.Annotations[annotationAffinity] = true, affinityDigest(withData(has("pool")))
+			s.NotMatching["node-0"], r.Claim.Annotations[annotationAffinity] = true, affinityDigest(withData(has("pool")))
 		}, "its node is no longer among those", 1},
 		"one too many": {func(s *stage, _ *Replica) { s.Config.Replicas = 0 }, "there are more replicas than the volume asks for", 1},
 		"no PersistentVolume": {func(s *stage, r *Replica) {
@@ -221,19 +221,19 @@ func TestUploadBeforeItIsComplete(t *testing.T) {
 func TestUploadIsRepeatedForPodsThatCame(t *testing.T) {
 	t.Run("while it runs", func(t *testing.T) {
 		s, _ := newUpload(t)
-		s.UploadJob.Status.Conditions, s.InUse = nil, []string{"trainer"}
+		s.UploadJob.Status.Conditions, s.Consumers = nil, []string{"trainer"}
 		out := s.requirePlan("delete job v-a-put")
 		require.Contains(t, out.Status.Message, "pods that use it: trainer")
 	})
 	t.Run("before its end is seen", func(t *testing.T) {
 		s, _ := newUpload(t)
-		s.InUse = []string{"trainer"}
+		s.Consumers = []string{"trainer"}
 		require.Empty(t, s.requirePlan("delete job v-a-put").Status.Uploaded)
 	})
 	t.Run("before anything goes", func(t *testing.T) {
 		s, _ := newUpload(t)
 		s.recorded(s.requirePlan())
-		s.InUse = []string{"trainer"}
+		s.Consumers = []string{"trainer"}
 		require.Empty(t, s.requirePlan("delete job v-a-put").Status.Uploaded)
 	})
 }

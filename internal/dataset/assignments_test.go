@@ -124,18 +124,18 @@ func TestAllWhereNodesStopMatching(t *testing.T) {
 		s.completed(i)
 	}
 	delete(s.Fitting, "node-1")
-	s.Barred["node-1"] = true
+	s.NotMatching["node-1"] = true
 	s.Matching = map[string]bool{"node-0": true, "node-2": true}
 	out := s.requirePlan("annotate claim v-a-1")
 	require.EqualValues(t, 3, out.Status.Replicas)
 	s.Replicas[1].Claim.Annotations[annotationUnmatched] = now.Add(-3 * time.Hour).UTC().Format(time.RFC3339)
-	s.ReadOn = map[string][]string{"node-1": {"job-1"}}
+	s.ConsumersByNode = map[string][]string{"node-1": {"job-1"}}
 	out = s.requirePlan("unlabel node-1")
 	require.EqualValues(t, 2, out.Status.Replicas)
 	require.Contains(t, out.Status.Nodes[1].Message, "as soon as no pod reads it")
 	s.Labelled = []string{"node-0", "node-2"}
 	s.requirePlan()
-	s.ReadOn = nil
+	s.ConsumersByNode = nil
 	s.requirePlan("delete job v-a-1", "delete claim v-a-1")
 	delete(s.Replicas, 1)
 	out = s.requirePlan()
@@ -242,7 +242,7 @@ func TestAllConverges(t *testing.T) {
 		play := func(quiet bool) int {
 			out := Plan(s.Observed)
 			nodes := map[string]bool{}
-			for _, at := range placesOf(s.Observed) {
+			for _, at := range assignmentsOf(s.Observed) {
 				require.False(t, at.node != "" && nodes[at.node], "seed %d: two for %s", seed, at.node)
 				nodes[at.node] = true
 			}
