@@ -177,15 +177,15 @@ func (r *reconciler) watch(mgr ctrl.Manager) error {
 		Owns(&corev1.PersistentVolumeClaim{}).
 		Owns(&batchv1.Job{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-			return ownerNamed(o, o.GetNamespace())
+			return requestsForOwner(o, o.GetNamespace())
 		})).
 		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			if ref := o.(*corev1.PersistentVolume).Spec.ClaimRef; ref != nil {
-				return ownerNamed(o, ref.Namespace)
+				return requestsForOwner(o, ref.Namespace)
 			}
 			return nil
 		})).
-		Watches(&flexlvmv1.VolumeManager{}, handler.EnqueueRequestsFromMapFunc(r.borrowers), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&flexlvmv1.VolumeManager{}, handler.EnqueueRequestsFromMapFunc(r.requestsForReaders), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
 			RateLimiter:             controlplane.Jittered(workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)),
@@ -197,8 +197,8 @@ func (r *reconciler) watch(mgr ctrl.Manager) error {
 	return nil
 }
 
-// ownerNamed returns a request for the VolumeManager that an object names.
-func ownerNamed(o client.Object, namespace string) []reconcile.Request {
+// requestsForOwner returns a request for the VolumeManager that an object names.
+func requestsForOwner(o client.Object, namespace string) []reconcile.Request {
 	name := o.GetAnnotations()[replica.AnnotationOwner]
 	if name == "" {
 		return nil

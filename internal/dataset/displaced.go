@@ -31,12 +31,13 @@ func (s *Observed) needsConsumers() bool {
 	return slices.ContainsFunc(s.before().Nodes, isDisplaced)
 }
 
-// planComplete plans a replica that is complete.
+// planComplete plans a complete replica: it is displaced if another dataset needs its room, and otherwise it serves, is
+// copied from, and is refreshed.
 func (p *planner) planComplete(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if !p.planDisplacement(index, r, status) {
-		p.complete(r, status)
+		p.planServing(r, status)
 		if !p.servesPeers(index, r, status) {
-			p.refresh(index, r, status)
+			p.planVisits(index, r, status)
 		}
 	}
 }
@@ -56,7 +57,7 @@ func (p *planner) planDisplacement(index int, r *Replica, status *flexlvmv1.Repl
 	}
 	why := fmt.Sprintf("dataset %s needs its room on node %s, and no pod reads it", by, r.Node)
 	status.State, status.Message = flexlvmv1.ReplicaLeaving, why
-	p.soon(whileLoading)
+	p.requeueAfter(whileLoading)
 	since := timeOf(r.Claim, annotationDisplacing)
 	switch {
 	case slices.Contains(p.Labelled, r.Node): // the label is removed in this plan
@@ -69,7 +70,7 @@ func (p *planner) planDisplacement(index int, r *Replica, status *flexlvmv1.Repl
 	case p.remembered(index, status.Claim).State != flexlvmv1.ReplicaDisplaced:
 		p.displaced++
 		status.State, status.Message = flexlvmv1.ReplicaDisplaced, p.displacedBy(by, r.Node)
-		p.soon(afterAction)
+		p.requeueAfter(afterAction)
 	default:
 		status.State, status.Message = flexlvmv1.ReplicaDisplaced, p.displacedBy(by, r.Node)
 		p.delete(r, "ReplicaDisplaced", why)
@@ -103,7 +104,7 @@ func (p *planner) staysAway(index int, r *Replica, status *flexlvmv1.ReplicaStat
 	if r.Job != nil && !isDeleting(r.Job) {
 		p.do(Action{Verb: Delete, Object: r.Job})
 	}
-	p.soon(whileMirroring)
+	p.requeueAfter(whileMirroring)
 	return true
 }
 

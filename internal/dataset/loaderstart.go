@@ -115,7 +115,7 @@ func (r *Replica) loadFailedFor(attempt string) (failed bool, why string) {
 func (p *planner) recreateLater(job *batchv1.Job) {
 	due := jobEndByOwnClock(job, p.Now).Add(betweenVisits)
 	if p.Now.Before(due) {
-		p.soon(due.Sub(p.Now))
+		p.requeueAfter(due.Sub(p.Now))
 		return
 	}
 	p.do(Action{Verb: Delete, Object: job})

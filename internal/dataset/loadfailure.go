@@ -29,7 +29,7 @@ func (p *planner) loadFailed(index int, r *Replica, status *flexlvmv1.ReplicaSta
 		if p.isWritable(r.Claim) {
 			status.Message += "; claim " + status.Claim + " is kept, as consumers may have written to it"
 		}
-		p.soon(afterAction)
+		p.requeueAfter(afterAction)
 		return true
 	}
 	if p.isWritable(r.Claim) {

@@ -40,15 +40,15 @@ func (s *Observed) anyHeld() bool {
 	return false
 }
 
-// mirror keeps a loader running that uploads what changes in a complete replica.
-func (p *planner) mirror(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+// planMirror keeps a loader running that uploads what changes in a complete replica.
+func (p *planner) planMirror(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if !isHeld(r.Claim) {
 		p.do(Action{Verb: AddFinalizer, Object: r.Claim})
 	}
 	if status.State != flexlvmv1.ReplicaComplete {
 		return
 	}
-	p.soon(whileMirroring)
+	p.requeueAfter(whileMirroring)
 	task := p.task(index, r.Claim)
 	// The attempt includes the image: the Job never ends by itself, so after an upgrade its old image could one
 	// day be gone, and nothing would be uploaded. It excludes the checksum, which only loads verify.
@@ -60,13 +60,13 @@ func (p *planner) mirror(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 		status.Message = "its last loader has not ended yet"
 	case r.Job == nil:
 		p.do(Action{Verb: Create, Object: task.mirror()})
-		p.soon(whileLoading)
+		p.requeueAfter(whileLoading)
 	case isDeleting(r.Job):
-		p.soon(whileLoading)
+		p.requeueAfter(whileLoading)
 	case r.Job.Labels[labelRole] != roleMirror || r.Job.Annotations[annotationClaimUID] != string(r.Claim.UID) ||
 		r.Job.Annotations[annotationAttempt] != task.attempt || !jobEndTime(r.Job).IsZero():
 		p.do(Action{Verb: Delete, Object: r.Job})
-		p.soon(whileLoading)
+		p.requeueAfter(whileLoading)
 	}
 	p.out.Status.Upload = p.lag(r)
 }
@@ -101,7 +101,7 @@ func (p *planner) lag(r *Replica) *flexlvmv1.UploadLag {
 // uploaded and no pod can write any more. No new pod can mount it, so if its mirror has ended, only a person
 // can decide.
 func (p *planner) planMirroredDeletion(r *Replica, status *flexlvmv1.ReplicaStatus) {
-	p.soon(whileLoading)
+	p.requeueAfter(whileLoading)
 	status.State = flexlvmv1.ReplicaUploading
 	report, final := mirrorReport(r), r.Claim.Annotations[annotationFinal]
 	setFinal := func(value string) {

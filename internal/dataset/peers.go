@@ -251,7 +251,7 @@ func (p *planner) servesPeers(index int, r *Replica, status *flexlvmv1.ReplicaSt
 	if !serving && (!wanted || isVisited(r)) {
 		return false
 	}
-	p.soon(whileLoading)
+	p.requeueAfter(whileLoading)
 	switch {
 	case isServing(r) && !wanted:
 		p.do(Action{Verb: Delete, Object: r.Job})

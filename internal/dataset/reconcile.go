@@ -49,12 +49,12 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	again, err := r.step(ctx, owner)
+	requeueAfter, err := r.step(ctx, owner)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || errors.Is(err, errChanged) {
 		// The object has changed or the cache is behind: the next pass resolves that.
-		again, err = afterAction, nil
+		requeueAfter, err = afterAction, nil
 	}
-	return reconcile.Result{RequeueAfter: again}, err
+	return reconcile.Result{RequeueAfter: requeueAfter}, err
 }
 
 // step carries out the next step and returns when to reconcile again; 0 is never.
@@ -74,12 +74,12 @@ func (r *reconciler) step(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 	if err != nil {
 		return 0, err
 	}
-	released, again := true, whileIdle
+	released, requeueAfter := true, whileIdle
 	for _, o := range outcomes {
-		released, again = released && o.Gone, min(again, o.Again)
+		released, requeueAfter = released && o.Gone, min(requeueAfter, o.RequeueAfter)
 	}
 	if acted {
-		again = min(again, afterAction)
+		requeueAfter = min(requeueAfter, afterAction)
 	}
 	if owner.DeletionTimestamp != nil && released {
 		if err := r.confirmSeen(ctx, owner, s); err != nil {
@@ -90,9 +90,9 @@ func (r *reconciler) step(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 		return 0, r.writeFinalizers(ctx, owner)
 	}
 	if released {
-		again = 0 // nothing is left, and a watch shows anything that is created again
+		requeueAfter = 0 // nothing is left, and a watch shows anything that is created again
 	}
-	return again, r.writeStatus(ctx, owner, outcomes, released)
+	return requeueAfter, r.writeStatus(ctx, owner, outcomes, released)
 }
 
 // volumes plans each volume and carries out its next step. A volume with an invalid spec, or with a denied
@@ -130,7 +130,7 @@ func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager
 func (r *reconciler) volume(ctx context.Context, observed *Observed, s *snapshot, inSpec bool) (Outcome, error) {
 	out, err := r.planned(ctx, observed, s, inSpec)
 	if out.Status.ResyncFetches = observed.fetches(); !observed.resyncRecorded() {
-		out.Again = min(out.Again, afterAction)
+		out.RequeueAfter = min(out.RequeueAfter, afterAction)
 	}
 	return out, err
 }
@@ -173,7 +173,7 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 	case errors.As(err, &stranger), controlplane.Denied(err):
 		// The API server will deny it again, so there is no hurry.
 		out.Failed, out.Status.Message, out.Actions = true, err.Error(), nil
-		out.Again = max(out.Again, whileRefused)
+		out.RequeueAfter = max(out.RequeueAfter, whileRefused)
 	default:
 		return Outcome{}, err
 	}

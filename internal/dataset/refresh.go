@@ -182,8 +182,8 @@ func (v visit) due(after *batchv1.Job, asked string, now time.Time) time.Time {
 	return out
 }
 
-// refresh plans visits of a complete replica; those that check the source take turns.
-func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+// planVisits plans visits of a complete replica; those that check the source take turns.
+func (p *planner) planVisits(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if status.State != flexlvmv1.ReplicaComplete {
 		return // it is to be evicted, or not observed
 	}
@@ -196,16 +196,16 @@ func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 	case r.Job == nil && (r.Busy || v == visit{}):
 	case r.Job == nil && !v.grows && !v.sweeps && !v.refreshNow(p.Now):
 		p.keepStale(index, r, status)
-		p.soon(v.next.Next(v.last).Sub(p.Now))
+		p.requeueAfter(v.next.Next(v.last).Sub(p.Now))
 	case r.Job == nil:
 		p.keepStale(index, r, status)
 		if checks := v.refreshNow(p.Now); !p.growsFirst(r, v, checks) && p.reserveVisit(checks) {
 			p.do(Action{Verb: Create, Object: p.task(index, r.Claim).visit(checks)})
 		}
-		p.soon(whileLoading)
+		p.requeueAfter(whileLoading)
 	case jobEndTime(r.Job).IsZero() || isDeleting(r.Job):
 		p.visiting(index, r, status)
-		p.soon(whileLoading)
+		p.requeueAfter(whileLoading)
 	default:
 		p.visited(r, status)
 		p.visitAgain(r, v)
@@ -224,12 +224,12 @@ func (p *planner) visitAgain(r *Replica, v visit) {
 	switch {
 	case due.IsZero():
 	case p.Now.Before(due):
-		p.soon(due.Sub(p.Now))
+		p.requeueAfter(due.Sub(p.Now))
 	default:
 		if p.reserveVisit(v.refresh()) {
 			p.do(Action{Verb: Delete, Object: r.Job})
 		}
-		p.soon(whileLoading)
+		p.requeueAfter(whileLoading)
 	}
 }
 

@@ -11,10 +11,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// readers creates the claim of all consumers and its PersistentVolume, and recreates them if they can no longer
+// planReaders creates the claim of all consumers and its PersistentVolume, and recreates them if they can no longer
 // serve. The two name each other. The claim comes first: if its name is already used, no PersistentVolume may
 // exist that another claim could bind.
-func (p *planner) readers() {
+func (p *planner) planReaders() {
 	volume, claim := p.Readers.Volume, p.Readers.Claim
 	offer := p.own()
 	if p.Offer != nil {
@@ -66,12 +66,12 @@ func (p *planner) deleteReaders() bool {
 	return true
 }
 
-// release releases the volume: first the nodes lose the label, so that no more pods come, then the content is
+// planRelease releases the volume: first the nodes lose the label, so that no more pods come, then the content is
 // uploaded, then the consumers' claim is deleted, then the replicas, and with them the Job of an upload of what
 // consumers wrote. The status records the upload before the first of these is deleted. Evictions that have
 // begun do not wait for any of that.
-func (p *planner) release() {
-	p.soon(whileLoading)
+func (p *planner) planRelease() {
+	p.requeueAfter(whileLoading)
 	p.out.Status.Message = "is released"
 	switch {
 	case p.keepsDropped(), p.keepsHeld():
@@ -85,7 +85,7 @@ func (p *planner) release() {
 	default:
 		p.releaseReplicas()
 		if len(p.out.Status.Nodes) == 0 && p.UploadJob == nil {
-			p.out.Gone, p.out.Status.Message, p.out.Again = true, "released"+p.notUploaded(), whileIdle
+			p.out.Gone, p.out.Status.Message, p.out.RequeueAfter = true, "released"+p.notUploaded(), whileIdle
 		}
 	}
 }
@@ -144,7 +144,7 @@ func (p *planner) keepsHeld() bool {
 		p.out.Status.Nodes = append(p.out.Status.Nodes, status)
 		return true
 	}
-	p.out.Failed, p.out.Again = true, whileIdle
+	p.out.Failed, p.out.RequeueAfter = true, whileIdle
 	p.out.Status.Message = fmt.Sprintf("the spec no longer says where to upload the content of claim %s, so it is kept: add the volume again as it was, or remove the finalizer %s from the claim to give its content up", r.Claim.Name, finalizerMirror)
 	return true
 }
@@ -237,7 +237,7 @@ func (p *planner) planUpload(index int, from *Replica) bool {
 		p.deleteUploadJob()
 	case succeeded:
 		p.out.Status.Uploaded, p.out.Status.Message = p.Source.Target(), "was uploaded to "+p.Source.Target()
-		p.soon(afterAction)
+		p.requeueAfter(afterAction)
 		return p.wasUploaded() != "" // nothing is deleted before the status records the upload
 	case failed:
 		p.uploadFailed(from, &status, why)

@@ -155,7 +155,7 @@ func TestRefresh(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = 1, "10m" })
 	r := s.completed(0)
 	out := s.requirePlan()
-	require.Less(t, out.Again, time.Minute)
+	require.Less(t, out.RequeueAfter, time.Minute)
 	s.Now = now.Add(10 * time.Minute)
 	s.requirePlan("delete job v-a-0")
 	r.Job = nil

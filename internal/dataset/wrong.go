@@ -25,7 +25,7 @@ func wrong(observed *Observed, err error) Outcome {
 		status.Uploaded = "" // consumers may have written since
 	}
 	status.ReadyReplicas, status.Message = serving, err.Error()
-	return Outcome{Status: status, Loaded: serving, Failed: true, Again: whileIdle}
+	return Outcome{Status: status, Loaded: serving, Failed: true, RequeueAfter: whileIdle}
 }
 
 // serving returns the number of complete replicas on nodes that carry the label.
