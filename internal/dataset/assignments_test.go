@@ -56,15 +56,15 @@ func TestAllBegins(t *testing.T) {
 
 func TestLoaderGoesToItsNodeAlone(t *testing.T) {
 	s := newAll(t, func(v *flexlvmv1.VolumeConfig) {
-		v.NodeAffinity = withData(has("gpu"))
+		v.NodeAffinity = affinityFor(labelExists("gpu"))
 		terms := v.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-		terms.NodeSelectorTerms = append(terms.NodeSelectorTerms, corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{has("tpu")}})
+		terms.NodeSelectorTerms = append(terms.NodeSelectorTerms, corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{labelExists("tpu")}})
 	})
 	r := s.pending(0, "node-1")
 	terms := s.task(0, r.Claim).load().Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	require.Len(t, terms, 2)
 	for i, label := range []string{"gpu", "tpu"} {
-		require.Equal(t, []corev1.NodeSelectorRequirement{has(label), lacks(s.label())}, terms[i].MatchExpressions)
+		require.Equal(t, []corev1.NodeSelectorRequirement{labelExists(label), labelDoesNotExist(s.label())}, terms[i].MatchExpressions)
 		require.Equal(t, []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"node-1"}}}, terms[i].MatchFields)
 	}
 	require.Empty(t, s.Config.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields)
@@ -118,7 +118,7 @@ func TestAllAsNodesComeAndGo(t *testing.T) {
 // A node that stops matching keeps its replica for the grace period, and while pods read it.
 func TestAllWhereNodesStopMatching(t *testing.T) {
 	s := newAll(t, func(v *flexlvmv1.VolumeConfig) {
-		v.NodeAffinity, v.Options["nodeAffinityGrace"] = withData(has("gpu")), "2h"
+		v.NodeAffinity, v.Options["nodeAffinityGrace"] = affinityFor(labelExists("gpu")), "2h"
 	})
 	for i := range 3 {
 		s.completed(i)

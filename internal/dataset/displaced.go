@@ -108,9 +108,9 @@ func (p *planner) staysAway(index int, r *Replica, status *flexlvmv1.ReplicaStat
 	return true
 }
 
-// noteUse records on the claim of a complete replica whether it may be displaced, and about when its dataset
+// recordUse records on the claim of a complete replica whether it may be displaced, and about when its dataset
 // was last read.
-func (p *planner) noteUse(r *Replica) {
+func (p *planner) recordUse(r *Replica) {
 	annotations, is := map[string]string{}, ""
 	if p.Source.Displaceable {
 		is = strconv.FormatBool(true)

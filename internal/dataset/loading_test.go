@@ -316,7 +316,7 @@ func TestTooFewNodes(t *testing.T) {
 
 // A node that does not match for a while still counts as the node of its loading replica.
 func TestTooFewNodesCountsThoseThatAreKept(t *testing.T) {
-	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.NodeAffinity = withData(has("gpu")) })
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.NodeAffinity = affinityFor(labelExists("gpu")) })
 	s.loading(0, corev1.PodRunning)
 	s.loading(1, corev1.PodRunning)
 	s.Fitting, s.NotMatching = nil, map[string]bool{"node-0": true, "node-1": true}
@@ -325,7 +325,7 @@ func TestTooFewNodesCountsThoseThatAreKept(t *testing.T) {
 	require.False(t, out.Failed)
 	require.NotContains(t, out.Status.Message, "greater than number of nodes")
 	// A node that an edit excludes does not count.
-	s.Config.NodeAffinity = withData(has("fast"))
+	s.Config.NodeAffinity = affinityFor(labelExists("fast"))
 	_, out = s.plan()
 	require.Contains(t, out.Status.Message, "replicas [2] greater than number of nodes [0]")
 }
@@ -379,7 +379,7 @@ func TestLargerWhileItIsLoaded(t *testing.T) {
 	r.Job = nil
 	out := s.requirePlan("grow claim v-a-0")
 	require.Equal(t, "its volume grows first", out.Status.Nodes[0].Message)
-	r.Claim.Spec.Resources = room(s.Source.Capacity)
+	r.Claim.Spec.Resources = storageRequest(s.Source.Capacity)
 	require.Equal(t, "its volume grows first", s.requirePlan().Status.Nodes[0].Message)
 	for outcome, starts := range map[ledger.Outcome]bool{ledger.MakingRoom: false, ledger.Granted: false, ledger.Waiting: true, ledger.Refused: true} {
 		r.Claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{

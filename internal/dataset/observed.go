@@ -355,7 +355,7 @@ func (s *Observed) label() string { return replica.NodeLabel(s.hash()) }
 func (s *Observed) task(index int, claim *corev1.PersistentVolumeClaim) task {
 	return task{
 		owner: s.Owner, config: s.Config, source: s.Source, image: s.Image, index: index, claim: claim,
-		attempt: attempt(s.Owner, s.Config, s.Source, index), made: s.Now, asked: s.asked(), versions: s.versioned(),
+		attempt: attempt(s.Owner, s.Config, s.Source, index), made: s.Now, refreshDigest: s.refreshDigest(), versions: s.versioned(),
 	}
 }
 

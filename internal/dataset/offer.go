@@ -93,7 +93,7 @@ func (p *planner) planShared() {
 	}
 	p.planReaders()
 	p.out.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, true)
-	p.out.Status.NodeAffinity = withData(has(replica.NodeLabel(p.Offer.Hash)))
+	p.out.Status.NodeAffinity = affinityFor(labelExists(replica.NodeLabel(p.Offer.Hash)))
 	c := p.Readers.Claim
 	switch {
 	case p.out.Status.Message != "":

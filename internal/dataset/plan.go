@@ -121,7 +121,7 @@ func (p *planner) planReplicas() {
 		p.planReaders()
 		p.out.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, true)
 	}
-	p.out.Status.NodeAffinity = withData(has(p.label()))
+	p.out.Status.NodeAffinity = affinityFor(labelExists(p.label()))
 	p.peers = p.peering()
 	var indexes []int
 	for _, index := range p.indexes() {
@@ -380,8 +380,8 @@ func (p *planner) planServing(r *Replica, status *flexlvmv1.ReplicaStatus) {
 		p.unlabelled(r)
 		return
 	}
-	p.noteUse(r)
-	p.tellVersion(r, status)
+	p.recordUse(r)
+	p.reportVersion(r, status)
 	report := loadedReport(r.Claim)
 	status.Checked, status.Revision, status.TimeToReady = report.Checks, report.Revision, timeToReady(r.Claim)
 	for _, note := range report.Notes {

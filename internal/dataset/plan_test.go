@@ -163,7 +163,7 @@ func TestEdits(t *testing.T) {
 		r := s.completed(0)
 		s.Source.Capacity = resource.MustParse("2Gi")
 		s.requirePlan("grow claim v-a-0")
-		r.Claim.Spec.Resources = room(s.Source.Capacity)
+		r.Claim.Spec.Resources = storageRequest(s.Source.Capacity)
 		// kubelet grows only a mounted volume, so a visit mounts it, after the old Job is deleted.
 		out := s.requirePlan("delete job v-a-0")
 		require.Equal(t, "grows from 1Gi to 2Gi", out.Status.Nodes[0].Message)
@@ -190,7 +190,7 @@ func TestEdits(t *testing.T) {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
 		s.completed(0)
 		s.NotMatching["node-0"] = true
-		s.Config.NodeAffinity = withData(has("pool"))
+		s.Config.NodeAffinity = affinityFor(labelExists("pool"))
 		s.requirePlan("unlabel node-0")
 		s.Labelled = nil
 		s.requirePlan("delete job v-a-0", "delete claim v-a-0")

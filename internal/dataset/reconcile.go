@@ -82,7 +82,7 @@ func (r *reconciler) step(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 		requeueAfter = min(requeueAfter, afterAction)
 	}
 	if owner.DeletionTimestamp != nil && released {
-		if err := r.confirmSeen(ctx, owner, s); err != nil {
+		if err := r.confirmSnapshot(ctx, owner, s); err != nil {
 			return 0, err
 		}
 		controllerutil.RemoveFinalizer(owner, Finalizer)
@@ -182,7 +182,7 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 
 // evictOnly leaves a volume whose spec cannot be parsed as it is, except for evictions that have begun.
 func (r *reconciler) evictOnly(ctx context.Context, observed *Observed, why error) (Outcome, error) {
-	out := wrong(observed, why)
+	out := invalidSpec(observed, why)
 	out.Actions = Evict(observed)
 	return out, r.applyAll(ctx, observed, out.Actions)
 }

@@ -36,8 +36,8 @@ func (s *Observed) versioned() bool {
 	return v == nil || persistentvolume.Options(v)[volume.OptionVersions] == "true"
 }
 
-// asked identifies the last refresh that a person asked for; empty if there was none.
-func (s *Observed) asked() string {
+// refreshDigest identifies the last refresh that a person asked for; empty if there was none.
+func (s *Observed) refreshDigest() string {
 	value := s.Owner.Annotations[replica.AnnotationRefresh]
 	if value == "" || s.Source.Writable() {
 		return ""
@@ -123,7 +123,7 @@ func (p *planner) visitOf(r *Replica) visit {
 		if v.next = p.Source.Refresh; v.next != nil {
 			v.last = lastChecked(r.Claim, p.Now)
 		}
-		v.onDemand = p.asked() != "" && p.asked() != r.Claim.Annotations[annotationRefreshed]
+		v.onDemand = p.refreshDigest() != "" && p.refreshDigest() != r.Claim.Annotations[annotationRefreshed]
 	}
 	return v
 }
@@ -220,7 +220,7 @@ func (p *planner) growsFirst(r *Replica, v visit, checks bool) bool {
 
 // visitAgain deletes the last visit's Job when the next visit is due.
 func (p *planner) visitAgain(r *Replica, v visit) {
-	due := v.due(r.Job, p.asked(), p.Now)
+	due := v.due(r.Job, p.refreshDigest(), p.Now)
 	switch {
 	case due.IsZero():
 	case p.Now.Before(due):
@@ -279,14 +279,14 @@ func (p *planner) visiting(index int, r *Replica, status *flexlvmv1.ReplicaStatu
 	}
 	p.keepStale(index, r, status)
 	// A failed refresh is remembered by its message, to which nothing may be added.
-	if why := held(r, p.Now); why != "" && !strings.HasPrefix(status.Message, refreshFailed) {
+	if why := whyVisitWaits(r, p.Now); why != "" && !strings.HasPrefix(status.Message, refreshFailed) {
 		status.Message = strings.TrimPrefix(status.Message+"; "+why, "; ")
 	}
 }
 
-// held returns what keeps a visit's loader from running; empty if nothing does, or the loader was only just
+// whyVisitWaits returns what keeps a visit's loader from running; empty if nothing does, or the loader was only just
 // created.
-func held(r *Replica, now time.Time) string {
+func whyVisitWaits(r *Replica, now time.Time) string {
 	switch {
 	case r.Pod == nil:
 		if r.Refused != "" {
@@ -309,7 +309,7 @@ func (p *planner) visited(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	case failed:
 		status.Message = "its last visit failed: " + failure(r.Pod, why)
 	case succeeded && r.Job.Labels[labelRole] == roleVisit && r.Claim.Annotations[annotationVisit] != string(r.Job.UID):
-		p.do(p.refreshed(r))
+		p.do(p.recordVisit(r))
 	}
 }
 
@@ -326,8 +326,8 @@ func (p *planner) keepStale(index int, r *Replica, status *flexlvmv1.ReplicaStat
 	}
 }
 
-// refreshed records the result of a visit that succeeded.
-func (p *planner) refreshed(r *Replica) Action {
+// recordVisit records the result of a visit that succeeded.
+func (p *planner) recordVisit(r *Replica) Action {
 	out := Action{Verb: Annotate, Object: r.Claim, Annotations: map[string]string{annotationVisit: string(r.Job.UID)}}
 	report := reportOf(r.Pod)
 	if report == nil || report.State != protocol.StateComplete {
@@ -345,11 +345,11 @@ func (p *planner) refreshed(r *Replica) Action {
 	if !isRefresh(r.Job) {
 		return out
 	}
-	asked, looked := r.Job.Annotations[annotationRefreshed], jobEndByOwnClock(r.Job, p.Now)
-	if looked.Equal(longAgo) {
-		looked = p.Now // the end was only just observed; the next refresh counts from now
+	asked, checkedAt := r.Job.Annotations[annotationRefreshed], jobEndByOwnClock(r.Job, p.Now)
+	if checkedAt.Equal(longAgo) {
+		checkedAt = p.Now // the end was only just observed; the next refresh counts from now
 	}
-	out.Annotations[annotationRefreshedAt] = looked.UTC().Format(time.RFC3339)
+	out.Annotations[annotationRefreshedAt] = checkedAt.UTC().Format(time.RFC3339)
 	out.Annotations[annotationRefreshed] = asked
 	switch {
 	case report != nil && report.Contents != was.Contents:
@@ -364,8 +364,8 @@ func (p *planner) refreshed(r *Replica) Action {
 
 func orUnknown(version string) string { return cmp.Or(version, "unknown") }
 
-// tellVersion reports which version a complete replica holds.
-func (p *planner) tellVersion(r *Replica, status *flexlvmv1.ReplicaStatus) {
+// reportVersion reports which version a complete replica holds.
+func (p *planner) reportVersion(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	report := loadedReport(r.Claim)
 	status.Version, status.OldVersions = report.Contents, int32(min(report.OldVersions, 1<<20))
 	if at := timeOf(r.Claim, annotationRefreshedAt); !at.IsZero() {
@@ -382,8 +382,8 @@ func (p *planner) tellVersion(r *Replica, status *flexlvmv1.ReplicaStatus) {
 
 // adviseRefresh explains in the status why nothing is refreshed.
 func (p *planner) adviseRefresh() {
-	if (p.Source.Refresh != nil || p.asked() != "") && !p.canRefresh() {
+	if (p.Source.Refresh != nil || p.refreshDigest() != "") && !p.canRefresh() {
 		p.out.Advice = append(p.out.Advice, "refresh is disabled: an older flexlvm without versions created this volume, and consumers of several replicas would see files change while they read; create a new volume to use refresh")
 	}
-	p.out.Refreshes = p.Source.Refresh != nil || p.asked() != ""
+	p.out.Refreshes = p.Source.Refresh != nil || p.refreshDigest() != ""
 }

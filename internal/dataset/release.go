@@ -21,7 +21,7 @@ func (p *planner) planReaders() {
 		offer = *p.Offer
 	}
 	switch {
-	case volume != nil && (p.spent(volume) || isDeleting(volume)):
+	case volume != nil && (p.isUnusable(volume) || isDeleting(volume)):
 		p.out.Status.Message = "its claim for consumers is being created again"
 		p.deleteReaders()
 	case claim != nil && (isDeleting(claim) || claim.Status.Phase == corev1.ClaimLost):
@@ -37,9 +37,9 @@ func (p *planner) planReaders() {
 	}
 }
 
-// spent reports whether a PersistentVolume can no longer be bound by any claim, or leads to another share or
+// isUnusable reports whether a PersistentVolume can no longer be bound by any claim, or leads to another share or
 // dataset than the spec asks for.
-func (p *planner) spent(volume *corev1.PersistentVolume) bool {
+func (p *planner) isUnusable(volume *corev1.PersistentVolume) bool {
 	other := p.Source.NFS == nil && volume.Spec.NFS != nil || p.Source.NFS != nil && (volume.Spec.NFS == nil || *volume.Spec.NFS != *p.Source.NFS ||
 		!slices.Contains(volume.Spec.AccessModes, p.Config.AccessMode))
 	other = other || p.Offer != nil && !leadsTo(volume, *p.Offer) || p.Offer == nil && volume.Labels[replica.LabelShared] != ""
@@ -80,7 +80,7 @@ func (p *planner) planRelease() {
 		for _, node := range p.Labelled {
 			p.do(Action{Verb: Unlabel, Node: node, Key: p.label()})
 		}
-	case !p.endUse():
+	case !p.releaseConsumers():
 		p.evict() // pods that keep the rest, or an upload that fails, may do so forever
 	default:
 		p.releaseReplicas()
@@ -90,9 +90,9 @@ func (p *planner) planRelease() {
 	}
 }
 
-// endUse uploads the content of the volume, and deletes the claims by which consumers reach it. It reports
+// releaseConsumers uploads the content of the volume, and deletes the claims by which consumers reach it. It reports
 // whether both are done.
-func (p *planner) endUse() bool {
+func (p *planner) releaseConsumers() bool {
 	if p.Upload && !p.ensureUploaded() {
 		return false
 	}
@@ -127,8 +127,8 @@ func (p *planner) releaseReplicas() {
 	}
 }
 
-// keepsHeld keeps content that a mirror may not have uploaded while its destination is unknown, because the
-// spec no longer names the volume. It reports whether it does.
+// keepsHeld reports whether content is kept that a mirror may not have uploaded, and plans that. Its destination is
+// unknown while the spec does not name the volume.
 func (p *planner) keepsHeld() bool {
 	r := p.firstHeld()
 	switch {
@@ -208,7 +208,7 @@ func (s *Observed) before() flexlvmv1.VolumeStatus {
 func (p *planner) planUpload(index int, from *Replica) bool {
 	if isDeleting(from.Claim) || from.Claim.Status.Phase == corev1.ClaimLost {
 		p.out.Failed = true
-		p.out.Status.Message = fmt.Sprintf("cannot be uploaded to %s: claim %s is being deleted or has lost its PersistentVolume%s", p.Source.Target(), from.Claim.Name, wayOut(from))
+		p.out.Status.Message = fmt.Sprintf("cannot be uploaded to %s: claim %s is being deleted or has lost its PersistentVolume%s", p.Source.Target(), from.Claim.Name, giveUpAdvice(from))
 		return false
 	}
 	if !p.isOfSpec(index, from) {
@@ -244,7 +244,7 @@ func (p *planner) planUpload(index int, from *Replica) bool {
 	default:
 		p.out.Status.Message = "is uploaded to " + p.Source.Target()
 		if status.Message = refusedOr(p.UploadRefused, p.UploadPod); status.Message != "" {
-			p.out.Status.Message += "; " + status.Message + wayOut(from)
+			p.out.Status.Message += "; " + status.Message + giveUpAdvice(from)
 		}
 	}
 	p.out.Status.Nodes = append(p.out.Status.Nodes, status)
@@ -281,17 +281,17 @@ func (p *planner) deleteLoader(from *Replica) bool {
 func (p *planner) uploadFailed(from *Replica, status *flexlvmv1.ReplicaStatus, why string) {
 	if !loaderStarted(p.UploadPod) || wasInterrupted(p.UploadPod) {
 		status.Message = couldNotRun(p.UploadPod) + "; it is retried"
-		p.out.Status.Message = "is uploaded to " + p.Source.Target() + "; " + status.Message + wayOut(from)
+		p.out.Status.Message = "is uploaded to " + p.Source.Target() + "; " + status.Message + giveUpAdvice(from)
 		p.recreateLater(p.UploadJob)
 		return
 	}
 	p.out.Failed, status.State = true, flexlvmv1.ReplicaFailed
 	status.Message = failure(p.UploadPod, why)
-	p.out.Status.Message = "cannot be uploaded to " + p.Source.Target() + ", so it is kept: " + status.Message + wayOut(from)
+	p.out.Status.Message = "cannot be uploaded to " + p.Source.Target() + ", so it is kept: " + status.Message + giveUpAdvice(from)
 }
 
-// wayOut returns how to give up the content of a claim that waits for its upload; empty if it does not wait.
-func wayOut(r *Replica) string {
+// giveUpAdvice returns how to give up the content of a claim that waits for its upload; empty if it does not wait.
+func giveUpAdvice(r *Replica) string {
 	if !isHeld(r.Claim) {
 		return ""
 	}
@@ -304,7 +304,7 @@ func (p *planner) isOfSpec(index int, from *Replica) bool {
 		return true
 	}
 	p.out.Failed = true
-	p.out.Status.Message = fmt.Sprintf("cannot be uploaded to %s, so it is kept: claim %s holds what the volume asked for earlier; undo that change%s", p.Source.Target(), from.Claim.Name, wayOut(from))
+	p.out.Status.Message = fmt.Sprintf("cannot be uploaded to %s, so it is kept: claim %s holds what the volume asked for earlier; undo that change%s", p.Source.Target(), from.Claim.Name, giveUpAdvice(from))
 	return false
 }
 

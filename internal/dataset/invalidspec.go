@@ -7,10 +7,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// wrong returns the outcome for a volume whose spec cannot be used. Only its status records which replicas were
+// invalidSpec returns the outcome for a volume whose spec cannot be used. Only its status records which replicas were
 // displaced and which loads failed permanently, so these stay. If the spec has not changed since the last
 // status, for example when its StorageClass is missing for a moment, replicas serve as before.
-func wrong(observed *Observed, err error) Outcome {
+func invalidSpec(observed *Observed, err error) Outcome {
 	v, old := observed.Config, observed.before()
 	status := *old.DeepCopy() // Update overwrites what an outcome points to with the API server's answer
 	serving := min(old.ReadyReplicas, observed.serving())
