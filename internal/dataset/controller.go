@@ -130,18 +130,18 @@ func cacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.PersistentVolumeClaim{}: {Label: with(replica.LabelOwner)},
-			&batchv1.Job{}:                  {Label: with(replica.LabelOwner)},
-			&corev1.Pod{}:                   {Label: with(replica.LabelOwner), Transform: leanPod},
-			&corev1.PersistentVolume{}:      {Label: with(replica.LabelDataset)},
-			&flexlvmv1.VolumeManager{}:      {Transform: leanManager},
+			&corev1.PersistentVolumeClaim{}: {Label: withLabel(replica.LabelOwner)},
+			&batchv1.Job{}:                  {Label: withLabel(replica.LabelOwner)},
+			&corev1.Pod{}:                   {Label: withLabel(replica.LabelOwner), Transform: stripPod},
+			&corev1.PersistentVolume{}:      {Label: withLabel(replica.LabelDataset)},
+			&flexlvmv1.VolumeManager{}:      {Transform: stripManager},
 		},
 	}
 }
 
-// leanPod drops the fields of a loader's pod that this package does not use. Anybody may label a pod as a
+// stripPod drops the fields of a loader's pod that this package does not use. Anybody may label a pod as a
 // loader's.
-func leanPod(obj any) (any, error) {
+func stripPod(obj any) (any, error) {
 	pod, is := obj.(*corev1.Pod)
 	if !is {
 		return obj, nil
@@ -152,9 +152,9 @@ func leanPod(obj any) (any, error) {
 	return pod, nil
 }
 
-// leanManager drops the annotations of a VolumeManager that this package does not use. No write removes them from the
+// stripManager drops the annotations of a VolumeManager that this package does not use. No write removes them from the
 // API server: the status is written through its subresource, which ignores annotations, and all else in patches.
-func leanManager(obj any) (any, error) {
+func stripManager(obj any) (any, error) {
 	if manager, is := obj.(*flexlvmv1.VolumeManager); is {
 		manager.ManagedFields = nil
 		maps.DeleteFunc(manager.Annotations, func(key, _ string) bool { return key != replica.AnnotationRefresh && key != AnnotationRetry })
@@ -162,7 +162,7 @@ func leanManager(obj any) (any, error) {
 	return obj, nil
 }
 
-func with(label string) labels.Selector {
+func withLabel(label string) labels.Selector {
 	requirement, err := labels.NewRequirement(label, selection.Exists, nil)
 	if err != nil {
 		panic(err) // the label is a constant

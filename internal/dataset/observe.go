@@ -113,9 +113,9 @@ func (s *Observed) addLoaders(from *snapshot) {
 			pods := podsOf(job, from.pods)
 			job, lags := asOfPods(job, pods, s.Now)
 			if job.Labels[labelRole] == roleUpload {
-				s.UploadJob, s.UploadPod = job, youngest(pods)
-			} else if rep := s.at(job); rep != nil {
-				rep.Job, rep.Lags, rep.Pod, rep.Pods = job, lags, youngest(pods), pods
+				s.UploadJob, s.UploadPod = job, newestPod(pods)
+			} else if rep := s.replicaOf(job); rep != nil {
+				rep.Job, rep.Lags, rep.Pod, rep.Pods = job, lags, newestPod(pods), pods
 				rep.NodeNotReady = rep.Pod != nil && !kubeobject.PodEnded(rep.Pod) && lost[rep.Pod.Spec.NodeName]
 			}
 		}
@@ -131,8 +131,8 @@ func (s *Observed) addLoaders(from *snapshot) {
 	}
 }
 
-// at returns the replica that a claim or a Job belongs to; nil if it belongs to none.
-func (s *Observed) at(object client.Object) *Replica {
+// replicaOf returns the replica that a claim or a Job belongs to; nil if it belongs to none.
+func (s *Observed) replicaOf(object client.Object) *Replica {
 	index, err := strconv.Atoi(object.GetLabels()[labelReplica])
 	if err != nil || object.GetName() != replicaName(s.Owner.Name, s.Config.ID, index) {
 		return nil
@@ -164,7 +164,7 @@ func (r *reconciler) addVolumes(ctx context.Context, out *Observed, s *snapshot)
 		}
 		if claim.Name == replica.ReadersClaim(out.Owner.Name, out.Config.ID) {
 			out.Readers.Claim = claim
-		} else if rep := out.at(claim); rep != nil {
+		} else if rep := out.replicaOf(claim); rep != nil {
 			rep.Claim, rep.Volume = claim, byClaim[string(claim.UID)]
 			rep.Node = nodeOf(rep.Volume, s.nodes)
 		}
@@ -194,8 +194,8 @@ func podsOf(job *batchv1.Job, pods []corev1.Pod) (out []*corev1.Pod) {
 	return out
 }
 
-// youngest returns nil if there are no pods.
-func youngest(pods []*corev1.Pod) *corev1.Pod {
+// newestPod returns the pod that was created last; nil if there are no pods.
+func newestPod(pods []*corev1.Pod) *corev1.Pod {
 	var out *corev1.Pod
 	for _, pod := range pods {
 		if out == nil || out.CreationTimestamp.Before(&pod.CreationTimestamp) {

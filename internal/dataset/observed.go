@@ -230,7 +230,7 @@ func asOfPods(job *batchv1.Job, pods []*corev1.Pod, now time.Time) (seen *batchv
 	if at.IsZero() || now.Sub(at).Abs() > mostLag { // also if the Job's clock is ahead
 		return job, false
 	}
-	last := youngest(pods)
+	last := newestPod(pods)
 	if succeeded, _, _ := jobResult(job); last != nil && (last.Status.Phase == corev1.PodSucceeded || !succeeded && last.Status.Phase == corev1.PodFailed) {
 		return job, false
 	}

@@ -225,7 +225,7 @@ func (r *reconciler) writeStatus(ctx context.Context, owner *flexlvmv1.VolumeMan
 	if released {
 		shown = nil
 	}
-	r.Metrics.Show(client.ObjectKeyFromObject(owner), shown, failed(outcomes)...)
+	r.Metrics.Show(client.ObjectKeyFromObject(owner), shown, failedIDs(outcomes)...)
 	if equality.Semantic.DeepEqual(next.Status, owner.Status) {
 		return nil
 	}
@@ -251,8 +251,8 @@ func (r *reconciler) writeStatus(ctx context.Context, owner *flexlvmv1.VolumeMan
 	return nil
 }
 
-// failed returns the ids of the volumes that need a person to act.
-func failed(volumes []Outcome) (ids []string) {
+// failedIDs returns the ids of the volumes that need a person to act.
+func failedIDs(volumes []Outcome) (ids []string) {
 	for _, v := range volumes {
 		if v.Failed {
 			ids = append(ids, v.Status.ID)

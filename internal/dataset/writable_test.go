@@ -276,7 +276,7 @@ func TestUploadOfReadReplicas(t *testing.T) {
 
 // If no replica is complete on Completed, nothing is lost, and the status reports that nothing was uploaded.
 func TestNothingToUpload(t *testing.T) {
-	const told = "released; nothing was uploaded to s3://out/, because no complete replica holds what the volume asks for; the source still has its data"
+	const message = "released; nothing was uploaded to s3://out/, because no complete replica holds what the volume asks for; the source still has its data"
 	begin := func(t *testing.T) *stage {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["outputURL"] = 1, "s3://out/" })
 		s.Owner.Generation, s.Owner.Status.State = 2, flexlvmv1.StateRunning
@@ -290,15 +290,15 @@ func TestNothingToUpload(t *testing.T) {
 		r.Claim, r.Job = nil, nil
 		out := s.requirePlan()
 		require.True(t, out.Gone)
-		require.Equal(t, told, out.Status.Message)
+		require.Equal(t, message, out.Status.Message)
 		// The message stays in the status, also after an edit.
 		s.recorded(out)
 		s.Owner.Status.State, s.Owner.Generation = flexlvmv1.StateCompleted, 3
-		require.Equal(t, told, s.requirePlan().Status.Message)
+		require.Equal(t, message, s.requirePlan().Status.Message)
 	})
 	t.Run("before it heals", func(t *testing.T) {
 		s := begin(t)
-		require.Equal(t, told, s.requirePlan().Status.Message)
+		require.Equal(t, message, s.requirePlan().Status.Message)
 	})
 	t.Run("what it holds is of another source", func(t *testing.T) {
 		s := begin(t)
@@ -306,7 +306,7 @@ func TestNothingToUpload(t *testing.T) {
 		s.Labelled, s.Source.URL = nil, "s3://another/"
 		s.recorded(s.requirePlan("delete job v-a-0", "delete claim v-a-0"))
 		r.Claim, r.Job = nil, nil
-		require.Equal(t, told, s.requirePlan().Status.Message)
+		require.Equal(t, message, s.requirePlan().Status.Message)
 	})
 	t.Run("while its replica is evicted", func(t *testing.T) {
 		s := begin(t)
@@ -314,7 +314,7 @@ func TestNothingToUpload(t *testing.T) {
 		r.Claim.DeletionTimestamp, r.Job, s.Labelled = &metav1.Time{Time: now}, nil, nil
 		s.recorded(s.requirePlan())
 		r.Claim = nil
-		require.Equal(t, told, s.requirePlan().Status.Message)
+		require.Equal(t, message, s.requirePlan().Status.Message)
 	})
 	t.Run("no volume was made", func(t *testing.T) {
 		s := begin(t)
