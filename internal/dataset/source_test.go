@@ -218,7 +218,7 @@ func TestLoadStaysTheSame(t *testing.T) {
 	require.Equal(t, "9841aef28abe6c27", before)
 }
 
-// A newly registered Node lacks for a while the labels that other programs set, so it does not count as not matching before
+// A newly registered Node lacks for a while the labels that other programs set, so it counts as not matching only after
 // labelGrace.
 func TestNewNodesMayStillMatch(t *testing.T) {
 	affinity := affinityFor(labelExists("pool"))
