@@ -14,9 +14,9 @@ import (
 // nodes remove their labels for a minute when they restart, and for hours when somebody broke them.
 const defaultGrace = 24 * time.Hour
 
-// sightings is how long a controller must have been running before it trusts a recorded time since which a node
+// minObservation is how long a controller must have been running before it trusts a recorded time since which a node
 // has not matched: the node may have matched while no controller was running.
-const sightings = 10 * time.Minute
+const minObservation = 10 * time.Minute
 
 func (s *Source) readGrace(text string) error {
 	s.Grace = defaultGrace
@@ -42,13 +42,13 @@ func affinityDigest(affinity *corev1.NodeAffinity) string {
 // mustLeaveNode returns why a replica has to leave its node, or "": its user has requested other nodes since, or the
 // node has not matched for the grace period. A label that is missing for less time is no reason.
 func (s *Observed) mustLeaveNode(r *Replica) string {
-	if r == nil || r.Claim == nil || isDeleting(r.Claim) || !s.Barred[r.Node] {
+	if r == nil || r.Claim == nil || isDeleting(r.Claim) || !s.NotMatching[r.Node] {
 		return ""
 	}
 	if was := r.Claim.Annotations[annotationAffinity]; was != "" && was != affinityDigest(s.Config.NodeAffinity) {
 		return "its node is no longer among those that the volume asks for"
 	}
-	if s.Now.Sub(s.Began) < sightings {
+	if s.Now.Sub(s.StartedAt) < minObservation {
 		return ""
 	}
 	if since := s.unmatched(r); !since.IsZero() && s.Now.Sub(since) >= s.Source.Grace {
@@ -67,7 +67,7 @@ func (s *Observed) unmatched(r *Replica) time.Time {
 	return since
 }
 
-// stays reports whether a replica in this state is one that no plan removes.
+// stays reports whether a replica in this state is neither leaving, failed nor displaced.
 func stays(state flexlvmv1.ReplicaState) bool {
 	switch state {
 	case flexlvmv1.ReplicaWaiting, flexlvmv1.ReplicaLoading, flexlvmv1.ReplicaStreaming, flexlvmv1.ReplicaComplete:
@@ -76,23 +76,23 @@ func stays(state flexlvmv1.ReplicaState) bool {
 	return false
 }
 
-// match records on a replica's claim whether its node matches nodeAffinity, and notes in the status that it
+// recordMatch records on a replica's claim whether its node matches nodeAffinity, and notes in the status that it
 // does not.
-func (p *planner) match(r *Replica, status *flexlvmv1.ReplicaStatus) {
+func (p *planner) recordMatch(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if r.Claim == nil || isDeleting(r.Claim) || r.Node == "" || p.mustLeaveNode(r) != "" {
 		return
 	}
-	asked, told := affinityDigest(p.Config.NodeAffinity), map[string]string{}
+	asked, annotations := affinityDigest(p.Config.NodeAffinity), map[string]string{}
 	switch {
 	case p.Matching[r.Node]:
 		if r.Claim.Annotations[annotationUnmatched] != "" {
-			told[annotationUnmatched] = ""
+			annotations[annotationUnmatched] = ""
 		}
-	case p.Barred[r.Node]:
+	case p.NotMatching[r.Node]:
 		since := p.unmatched(r)
 		if since.IsZero() {
 			since = p.Now
-			told[annotationUnmatched] = since.UTC().Format(time.RFC3339)
+			annotations[annotationUnmatched] = since.UTC().Format(time.RFC3339)
 		}
 		note := unmatchedNote(r.Node) + fmt.Sprintf("%s; it is kept until %s, and after that while pods read it",
 			since.UTC().Format(time.RFC3339), since.Add(p.Source.Grace).UTC().Format(time.RFC3339))
@@ -101,32 +101,32 @@ func (p *planner) match(r *Replica, status *flexlvmv1.ReplicaStatus) {
 		return
 	}
 	if r.Claim.Annotations[annotationAffinity] != asked {
-		told[annotationAffinity] = asked
+		annotations[annotationAffinity] = asked
 	}
-	if len(told) > 0 {
-		p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: told})
+	if len(annotations) > 0 {
+		p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: annotations})
 	}
 }
 
-// unmatchedNote begins the note that match appends to the message of a replica on a node.
+// unmatchedNote begins the note that recordMatch appends to the message of a replica on a node.
 func unmatchedNote(node string) string {
 	return fmt.Sprintf("its node %s has not matched nodeAffinity since ", node)
 }
 
-// withoutUnmatched returns a replica's message without the note of match, which each plan appends again.
+// withoutUnmatched returns a replica's message without the note of recordMatch, which each plan appends again.
 func withoutUnmatched(r flexlvmv1.ReplicaStatus) string {
 	message, _, _ := strings.Cut(r.Message, unmatchedNote(r.Node))
 	return strings.TrimSuffix(message, "; ")
 }
 
-// readOn reports whether a replica that has to leave its node stays because pods there still read it. The node loses
-// the dataset's label, so no new pods come.
-func (p *planner) readOn(r *Replica, status *flexlvmv1.ReplicaStatus) bool {
+// keepForReaders reports whether a replica that has to leave its node stays because pods there still read it. The node
+// loses the dataset's label, so no new pods come.
+func (p *planner) keepForReaders(r *Replica, status *flexlvmv1.ReplicaStatus) bool {
 	why := p.mustLeaveNode(r)
-	if why == "" || len(p.ReadOn[r.Node]) == 0 {
+	if why == "" || len(p.ConsumersByNode[r.Node]) == 0 {
 		return false
 	}
 	status.State = flexlvmv1.ReplicaLeaving
-	status.Message = why + "; it is removed as soon as no pod reads it; pods that read it: " + firstOf(p.ReadOn[r.Node])
+	status.Message = why + "; it is removed as soon as no pod reads it; pods that read it: " + firstOf(p.ConsumersByNode[r.Node])
 	return true
 }

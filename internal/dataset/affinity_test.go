@@ -29,7 +29,7 @@ func TestLabelThatFlapsReleasesNothing(t *testing.T) {
 	}
 	relabel("present")
 	v := volumeOf(flexlvmv1.SourceS3, 2, s3Options(nil))
-	v.NodeAffinity = withData(corev1.NodeSelectorRequirement{Key: "gpu", Operator: corev1.NodeSelectorOpIn, Values: []string{"present"}})
+	v.NodeAffinity = affinityFor(corev1.NodeSelectorRequirement{Key: "gpu", Operator: corev1.NodeSelectorOpIn, Values: []string{"present"}})
 	vm := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{v}}}
 	require.NoError(t, r.client.Create(t.Context(), vm))
 	r.runs()
@@ -73,14 +73,14 @@ func TestNoteIsNotRepeated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, func(v *flexlvmv1.VolumeConfig) {
-				v.Replicas, v.NodeAffinity, v.Options["refresh"] = 1, withData(has("gpu")), "10m"
+				v.Replicas, v.NodeAffinity, v.Options["refresh"] = 1, affinityFor(labelExists("gpu")), "10m"
 			})
 			r := c.begin(s)
 			r.Pod = &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 			out := s.requirePlan()
 			out.Status.Nodes[0].Message = c.message
 			s.recorded(out)
-			s.Barred["node-0"], r.Claim.Annotations[annotationUnmatched] = true, now.Format(time.RFC3339)
+			s.NotMatching["node-0"], r.Claim.Annotations[annotationUnmatched] = true, now.Format(time.RFC3339)
 			next := func(words ...string) string {
 				t.Helper()
 				out := s.requirePlan(words...)
@@ -94,7 +94,7 @@ func TestNoteIsNotRepeated(t *testing.T) {
 			for range 3 {
 				require.Equal(t, want, next())
 			}
-			s.Barred, s.Matching = nil, map[string]bool{"node-0": true}
+			s.NotMatching, s.Matching = nil, map[string]bool{"node-0": true}
 			require.Equal(t, c.message, next("annotate claim v-a-0"))
 		})
 	}
@@ -112,18 +112,18 @@ func TestMessagesNameFewPods(t *testing.T) {
 		require.Contains(t, message, "name-000, ")
 		require.Contains(t, message, "name-009 and 990 more")
 	}
-	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.NodeAffinity = 1, withData(has("gpu")) })
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.NodeAffinity = 1, affinityFor(labelExists("gpu")) })
 	r := s.completed(0)
-	s.Barred["node-0"], s.Labelled, s.ReadOn = true, nil, map[string][]string{"node-0": pods}
+	s.NotMatching["node-0"], s.Labelled, s.ConsumersByNode = true, nil, map[string][]string{"node-0": pods}
 	r.Claim.Annotations[annotationUnmatched] = now.Add(-48 * time.Hour).Format(time.RFC3339)
 	short(s.requirePlan().Status.Nodes[0].Message)
 
 	s, _ = newUpload(t)
-	s.InUse = pods
+	s.Consumers = pods
 	short(s.requirePlan("delete job v-a-put").Status.Message)
 
 	s, r = newMirror(t)
-	r.Claim.DeletionTimestamp, s.Labelled, s.InUse = &metav1.Time{Time: now}, nil, pods
+	r.Claim.DeletionTimestamp, s.Labelled, s.Consumers = &metav1.Time{Time: now}, nil, pods
 	short(s.requirePlan().Status.Nodes[0].Message)
 
 	require.Equal(t, "a, b", firstOf([]string{"a", "b"}))
@@ -133,10 +133,10 @@ func TestMessagesNameFewPods(t *testing.T) {
 func TestNodeThatDoesNotMatch(t *testing.T) {
 	begin := func(t *testing.T) (*stage, *Replica) {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) {
-			v.Replicas, v.NodeAffinity, v.Options["nodeAffinityGrace"] = 1, withData(has("gpu")), "2h"
+			v.Replicas, v.NodeAffinity, v.Options["nodeAffinityGrace"] = 1, affinityFor(labelExists("gpu")), "2h"
 		})
 		r := s.completed(0)
-		s.Barred["node-0"] = true
+		s.NotMatching["node-0"] = true
 		return s, r
 	}
 	since := func(r *Replica, ago time.Duration) {
@@ -166,14 +166,14 @@ func TestNodeThatDoesNotMatch(t *testing.T) {
 	t.Run("while a pod reads it", func(t *testing.T) {
 		s, r := begin(t)
 		since(r, 2*time.Hour)
-		s.Labelled, s.ReadOn = nil, map[string][]string{"node-0": {"trainer"}}
+		s.Labelled, s.ConsumersByNode = nil, map[string][]string{"node-0": {"trainer"}}
 		out := s.requirePlan()
 		require.Contains(t, out.Status.Nodes[0].Message, "as soon as no pod reads it; pods that read it: trainer")
 	})
 	t.Run("a controller that has just begun", func(t *testing.T) {
 		s, r := begin(t)
 		since(r, 48*time.Hour)
-		s.Began = now.Add(-sightings + time.Second)
+		s.StartedAt = now.Add(-minObservation + time.Second)
 		s.requirePlan()
 	})
 	t.Run("a clock that was ahead", func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestNodeThatDoesNotMatch(t *testing.T) {
 	t.Run("matches again", func(t *testing.T) {
 		s, r := begin(t)
 		since(r, 48*time.Hour)
-		s.Barred, s.Matching = nil, map[string]bool{"node-0": true}
+		s.NotMatching, s.Matching = nil, map[string]bool{"node-0": true}
 		out := s.requirePlan("annotate claim v-a-0")
 		require.Equal(t, map[string]string{annotationUnmatched: ""}, out.Actions[0].Annotations)
 	})
@@ -196,12 +196,12 @@ func TestNodeThatDoesNotMatch(t *testing.T) {
 	})
 	t.Run("what the user asks for by an edit", func(t *testing.T) {
 		s, r := begin(t)
-		s.Config.NodeAffinity = withData(has("fast"))
+		s.Config.NodeAffinity = affinityFor(labelExists("fast"))
 		s.requirePlan("unlabel node-0")
 		s.Labelled = nil
 		s.requirePlan("delete job v-a-0", "delete claim v-a-0")
 		// If the node matches after the edit, the claim records that.
-		s.Barred, s.Matching, s.Labelled = nil, map[string]bool{"node-0": true}, []string{"node-0"}
+		s.NotMatching, s.Matching, s.Labelled = nil, map[string]bool{"node-0": true}, []string{"node-0"}
 		out := s.requirePlan("annotate claim v-a-0")
 		require.Equal(t, affinityDigest(s.Config.NodeAffinity), out.Actions[0].Annotations[annotationAffinity])
 		require.Same(t, r.Claim, out.Actions[0].Object)

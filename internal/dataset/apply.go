@@ -117,7 +117,7 @@ func (r *reconciler) confirm(ctx context.Context, observed *Observed, actions []
 // confirmUnused returns errChanged if an action gives up uploaded content and the API server shows a pod that
 // uses it although the plan knew of none.
 func (r *reconciler) confirmUnused(ctx context.Context, observed *Observed, actions []Action) error {
-	if len(observed.InUse) > 0 || !slices.ContainsFunc(actions, observed.givesUp) {
+	if len(observed.Consumers) > 0 || !slices.ContainsFunc(actions, observed.givesUp) {
 		return nil
 	}
 	used := false

@@ -37,12 +37,12 @@ func replicaClaim(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s So
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: &s.Class,
 			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources:        room(s.Capacity),
+			Resources:        storageRequest(s.Capacity),
 		},
 	}
 }
 
-func room(q resource.Quantity) corev1.VolumeResourceRequirements {
+func storageRequest(q resource.Quantity) corev1.VolumeResourceRequirements {
 	return corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: q}}
 }
 
@@ -55,7 +55,7 @@ func readersClaim(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s So
 			StorageClassName: &none,
 			VolumeName:       replica.ReadersPV(hash(owner, v.ID)),
 			AccessModes:      readersModes(v, s),
-			Resources:        room(s.Capacity),
+			Resources:        storageRequest(s.Capacity),
 		},
 	}
 }
@@ -99,7 +99,7 @@ func readersVolume(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, off
 		return out
 	}
 	out.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{has(replica.NodeLabel(offer.Hash))}}},
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{labelExists(replica.NodeLabel(offer.Hash))}}},
 	}}
 	options := readersOptions(offer.Hash, s, offer.Class, cluster)
 	if offer.Namespace != owner.Namespace {
@@ -129,17 +129,17 @@ func readersOptions(hash string, s Source, class map[string]string, cluster stri
 	return out
 }
 
-func has(label string) corev1.NodeSelectorRequirement {
+func labelExists(label string) corev1.NodeSelectorRequirement {
 	return corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpExists}
 }
 
-// lacks requires that a node not have the label: a loader needs a node without the dataset.
-func lacks(label string) corev1.NodeSelectorRequirement {
+// labelDoesNotExist requires that a node not have the label: a loader needs a node without the dataset.
+func labelDoesNotExist(label string) corev1.NodeSelectorRequirement {
 	return corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpDoesNotExist}
 }
 
-// withData returns the node affinity of pods that use the data of a volume.
-func withData(required corev1.NodeSelectorRequirement) *corev1.NodeAffinity {
+// affinityFor returns the node affinity of pods that use the data of a volume.
+func affinityFor(required corev1.NodeSelectorRequirement) *corev1.NodeAffinity {
 	return &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{required}}},
 	}}

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -45,8 +46,8 @@ import (
 )
 
 const (
-	workers = 4 // VolumeManagers reconciled at the same time
-	drain   = 10 * time.Second
+	workers         = 4 // VolumeManagers reconciled at the same time
+	shutdownTimeout = 10 * time.Second
 	// After an error, a VolumeManager is retried after firstRetry, with exponential backoff up to lastRetry.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = time.Minute
@@ -103,16 +104,15 @@ func Work(ctx context.Context, c Config) error {
 	}
 	rc := rest.CopyConfig(c.REST)
 	rc.ContentType, rc.AcceptContentTypes = "", "" // flexlvm's own objects have no protobuf
-	again, patience := true, drain
 	mgr, err := ctrl.NewManager(rc, ctrl.Options{
 		Scheme: known, Metrics: server.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Cache: cacheOptions(), GracefulShutdownTimeout: &patience,
-		Controller: config.Controller{SkipNameValidation: &again},
+		Cache: cacheOptions(), GracefulShutdownTimeout: ptr.To(shutdownTimeout),
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	if err != nil {
 		return fmt.Errorf("begin with VolumeManagers: %w", err)
 	}
-	r := &reconciler{Config: c, cached: mgr.GetCache(), live: mgr.GetAPIReader(), write: mgr.GetClient(), now: time.Now, began: time.Now(), podless: podLists{gap: maxPodlessGap}}
+	r := &reconciler{Config: c, cached: mgr.GetCache(), live: mgr.GetAPIReader(), write: mgr.GetClient(), now: time.Now, startedAt: time.Now(), podless: podLists{gap: maxPodlessGap}}
 	if r.Refused == nil {
 		r.Refused = asksEvents(r.live)
 	}
@@ -130,18 +130,18 @@ func cacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.PersistentVolumeClaim{}: {Label: with(replica.LabelOwner)},
-			&batchv1.Job{}:                  {Label: with(replica.LabelOwner)},
-			&corev1.Pod{}:                   {Label: with(replica.LabelOwner), Transform: leanPod},
-			&corev1.PersistentVolume{}:      {Label: with(replica.LabelDataset)},
-			&flexlvmv1.VolumeManager{}:      {Transform: leanManager},
+			&corev1.PersistentVolumeClaim{}: {Label: withLabel(replica.LabelOwner)},
+			&batchv1.Job{}:                  {Label: withLabel(replica.LabelOwner)},
+			&corev1.Pod{}:                   {Label: withLabel(replica.LabelOwner), Transform: stripPod},
+			&corev1.PersistentVolume{}:      {Label: withLabel(replica.LabelDataset)},
+			&flexlvmv1.VolumeManager{}:      {Transform: stripManager},
 		},
 	}
 }
 
-// leanPod drops the fields of a loader's pod that this package does not use. Anybody may label a pod as a
+// stripPod drops the fields of a loader's pod that this package does not use. Anybody may label a pod as a
 // loader's.
-func leanPod(obj any) (any, error) {
+func stripPod(obj any) (any, error) {
 	pod, is := obj.(*corev1.Pod)
 	if !is {
 		return obj, nil
@@ -152,9 +152,9 @@ func leanPod(obj any) (any, error) {
 	return pod, nil
 }
 
-// leanManager drops the annotations of a VolumeManager that this package does not use. No write removes them from the
+// stripManager drops the annotations of a VolumeManager that this package does not use. No write removes them from the
 // API server: the status is written through its subresource, which ignores annotations, and all else in patches.
-func leanManager(obj any) (any, error) {
+func stripManager(obj any) (any, error) {
 	if manager, is := obj.(*flexlvmv1.VolumeManager); is {
 		manager.ManagedFields = nil
 		maps.DeleteFunc(manager.Annotations, func(key, _ string) bool { return key != replica.AnnotationRefresh && key != AnnotationRetry })
@@ -162,7 +162,7 @@ func leanManager(obj any) (any, error) {
 	return obj, nil
 }
 
-func with(label string) labels.Selector {
+func withLabel(label string) labels.Selector {
 	requirement, err := labels.NewRequirement(label, selection.Exists, nil)
 	if err != nil {
 		panic(err) // the label is a constant
@@ -177,15 +177,15 @@ func (r *reconciler) watch(mgr ctrl.Manager) error {
 		Owns(&corev1.PersistentVolumeClaim{}).
 		Owns(&batchv1.Job{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-			return ownerNamed(o, o.GetNamespace())
+			return requestsForOwner(o, o.GetNamespace())
 		})).
 		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			if ref := o.(*corev1.PersistentVolume).Spec.ClaimRef; ref != nil {
-				return ownerNamed(o, ref.Namespace)
+				return requestsForOwner(o, ref.Namespace)
 			}
 			return nil
 		})).
-		Watches(&flexlvmv1.VolumeManager{}, handler.EnqueueRequestsFromMapFunc(r.borrowers), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&flexlvmv1.VolumeManager{}, handler.EnqueueRequestsFromMapFunc(r.requestsForReaders), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
 			RateLimiter:             controlplane.Jittered(workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)),
@@ -197,8 +197,8 @@ func (r *reconciler) watch(mgr ctrl.Manager) error {
 	return nil
 }
 
-// ownerNamed returns a request for the VolumeManager that an object names.
-func ownerNamed(o client.Object, namespace string) []reconcile.Request {
+// requestsForOwner returns a request for the VolumeManager that an object names.
+func requestsForOwner(o client.Object, namespace string) []reconcile.Request {
 	name := o.GetAnnotations()[replica.AnnotationOwner]
 	if name == "" {
 		return nil
@@ -227,12 +227,12 @@ func askLoader(ctx context.Context, podIP, final string) *protocol.Status {
 	if response.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(response.Body, reportLength)).Decode(out) != nil {
 		return nil
 	}
-	bound(out)
+	truncateReport(out)
 	return out
 }
 
-// bound cuts the texts of a report to mostMessage bytes, and its notes to 16; no loader sends more.
-func bound(report *protocol.Status) {
+// truncateReport cuts the texts of a report to mostMessage bytes, and its notes to 16; no loader sends more.
+func truncateReport(report *protocol.Status) {
 	for _, text := range []*string{&report.State, &report.Message, &report.Checks, &report.Revision, &report.Index, &report.Contents, &report.ID, &report.Run, &report.Final} {
 		*text = clip(*text)
 	}

@@ -105,7 +105,7 @@ func (p *planner) mayDisplaceOthers(r *Replica) bool {
 	if !p.Source.Displaces || r.Claim == nil || isDeleting(r.Claim) || !isPending(r.Claim) || r.Pod == nil || r.Pod.DeletionTimestamp != nil {
 		return false
 	}
-	if r.Claim.Annotations[annotationWasDisplaced] != "" && len(p.InUse) == 0 {
+	if r.Claim.Annotations[annotationWasDisplaced] != "" && len(p.Consumers) == 0 {
 		return false
 	}
 	return kubeobject.PodNotScheduledFor(r.Pod, corev1.PodReasonUnschedulable) &&

@@ -96,7 +96,7 @@ func newDisplaceable(t *testing.T) (*stage, *Replica) {
 	t.Helper()
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["displaceable"] = 1, "true" })
 	r := s.completed(0)
-	s.ReadOn = map[string][]string{}
+	s.ConsumersByNode = map[string][]string{}
 	s.requirePlan("annotate claim v-a-0") // the claim records that it may be displaced
 	r.Claim.Annotations[annotationDisplaceable] = "true"
 	s.requirePlan()
@@ -137,7 +137,7 @@ func TestDisplacedStepByStep(t *testing.T) {
 	require.Equal(t, flexlvmv1.ReplicaDisplaced, out.Status.Nodes[0].State)
 	require.Contains(t, out.Status.Message, "v-a-0 Displaced: dataset other/w/b has used its room on node node-0 since 2026-11-21T16:00:10Z; it is loaded again as soon as a pod needs it")
 	require.False(t, out.Failed)
-	s.InUse = []string{"pod"}
+	s.Consumers = []string{"pod"}
 	out = s.requirePlan("create claim v-a-0")
 	require.NotEmpty(t, out.Actions[0].Object.GetAnnotations()[annotationWasDisplaced])
 }
@@ -149,7 +149,7 @@ func TestDisplacedFromOneOfAll(t *testing.T) {
 	for i := range 3 {
 		s.completed(i).Claim.Annotations[annotationDisplaceable] = "true"
 	}
-	s.ReadOn = map[string][]string{}
+	s.ConsumersByNode = map[string][]string{}
 	s.Replicas[1].Claim.Annotations[annotationDisplacedBy], s.Replicas[1].Claim.Annotations[annotationDisplacing] = "other/w/b", "2026-11-21T15:00:00Z"
 	s.Labelled = []string{"node-0", "node-2"}
 	s.remember()
@@ -160,7 +160,7 @@ func TestDisplacedFromOneOfAll(t *testing.T) {
 	require.Equal(t, flexlvmv1.ReplicaDisplaced, out.Status.Nodes[1].State)
 	require.Equal(t, "node-1", out.Status.Nodes[1].Node)
 	require.True(t, s.needsConsumers())
-	s.InUse = []string{"pod"}
+	s.Consumers = []string{"pod"}
 	out = s.requirePlan("annotate claim v-a-0", "create claim v-a-1", "annotate claim v-a-2") // records when they were last read
 	require.Equal(t, "node-1", out.Actions[1].Object.GetAnnotations()[annotationNode])
 }
@@ -186,10 +186,10 @@ func TestPodsAreLookedForWhereItMatters(t *testing.T) {
 // Any reason against displacing keeps the replica, at every step but the last.
 func TestNotDisplaced(t *testing.T) {
 	for name, change := range map[string]func(*stage, *Replica){
-		"a pod reads it, or wants to":    func(s *stage, _ *Replica) { s.InUse = []string{"pod"} },
+		"a pod reads it, or wants to":    func(s *stage, _ *Replica) { s.Consumers = []string{"pod"} },
 		"an edit":                        func(s *stage, _ *Replica) { s.Source.Displaceable = false },
 		"the node's daemon is at it":     func(_ *stage, r *Replica) { r.Volume.Annotations[replica.AnnotationEvict] = "2026-11-21T16:00:00Z" },
-		"nobody asked which pods use it": func(s *stage, _ *Replica) { s.ReadOn = nil },
+		"nobody asked which pods use it": func(s *stage, _ *Replica) { s.ConsumersByNode = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, since := range []string{"", "2026-11-21T15:00:00Z"} {
@@ -243,7 +243,7 @@ func TestWhoMayDisplace(t *testing.T) {
 		require.Empty(t, starving(change), name)
 	}
 	require.Equal(t, []int{0}, starving(func(s *stage, r *Replica) {
-		r.Claim.Annotations[annotationWasDisplaced], s.InUse = "2026-11-21T15:00:00Z", []string{"pod"}
+		r.Claim.Annotations[annotationWasDisplaced], s.Consumers = "2026-11-21T15:00:00Z", []string{"pod"}
 	}))
 }
 
@@ -258,9 +258,9 @@ type world struct {
 // round plans each dataset once and applies the plans. wants are the datasets that a pod wants.
 func (w *world) round(at time.Time, wants map[int]bool) {
 	for i, s := range w.datasets {
-		s.Now, s.ReadOn, s.InUse = at, map[string][]string{}, nil
+		s.Now, s.ConsumersByNode, s.Consumers = at, map[string][]string{}, nil
 		if wants[i] {
-			s.InUse = []string{"pod"}
+			s.Consumers = []string{"pod"}
 		}
 		_, out := s.plan()
 		for _, a := range out.Actions {

@@ -31,12 +31,13 @@ func (s *Observed) needsConsumers() bool {
 	return slices.ContainsFunc(s.before().Nodes, isDisplaced)
 }
 
-// planComplete plans a replica that is complete.
+// planComplete plans a complete replica: it is displaced if another dataset needs its room, and otherwise it serves, is
+// copied from, and is refreshed.
 func (p *planner) planComplete(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if !p.planDisplacement(index, r, status) {
-		p.complete(r, status)
+		p.planServing(r, status)
 		if !p.servesPeers(index, r, status) {
-			p.refresh(index, r, status)
+			p.planVisits(index, r, status)
 		}
 	}
 }
@@ -50,13 +51,13 @@ func (p *planner) planDisplacement(index int, r *Replica, status *flexlvmv1.Repl
 	if by == "" {
 		return false
 	}
-	if !p.Source.Displaceable || p.ReadOn == nil || len(p.InUse) > 0 || r.Volume == nil || r.Node == "" || r.Volume.Annotations[replica.AnnotationEvict] != "" || p.cannotRemember(index, status.Claim) {
+	if !p.Source.Displaceable || p.ConsumersByNode == nil || len(p.Consumers) > 0 || r.Volume == nil || r.Node == "" || r.Volume.Annotations[replica.AnnotationEvict] != "" || p.cannotRemember(index, status.Claim) {
 		p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: map[string]string{annotationDisplacedBy: "", annotationDisplacing: ""}})
 		return false
 	}
 	why := fmt.Sprintf("dataset %s needs its room on node %s, and no pod reads it", by, r.Node)
 	status.State, status.Message = flexlvmv1.ReplicaLeaving, why
-	p.soon(whileLoading)
+	p.requeueAfter(whileLoading)
 	since := timeOf(r.Claim, annotationDisplacing)
 	switch {
 	case slices.Contains(p.Labelled, r.Node): // the label is removed in this plan
@@ -69,7 +70,7 @@ func (p *planner) planDisplacement(index int, r *Replica, status *flexlvmv1.Repl
 	case p.remembered(index, status.Claim).State != flexlvmv1.ReplicaDisplaced:
 		p.displaced++
 		status.State, status.Message = flexlvmv1.ReplicaDisplaced, p.displacedBy(by, r.Node)
-		p.soon(afterAction)
+		p.requeueAfter(afterAction)
 	default:
 		status.State, status.Message = flexlvmv1.ReplicaDisplaced, p.displacedBy(by, r.Node)
 		p.delete(r, "ReplicaDisplaced", why)
@@ -96,31 +97,31 @@ func (p *planner) displacedBy(by, node string) string {
 // staysAway keeps a displaced replica from being loaded again before a pod wants it.
 func (p *planner) staysAway(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
 	old := p.remembered(index, status.Claim)
-	if old.State != flexlvmv1.ReplicaDisplaced || !p.Source.Displaceable || len(p.InUse) > 0 || r.Claim != nil && !isDeleting(r.Claim) {
+	if old.State != flexlvmv1.ReplicaDisplaced || !p.Source.Displaceable || len(p.Consumers) > 0 || r.Claim != nil && !isDeleting(r.Claim) {
 		return false
 	}
 	status.State, status.Message, status.Node = flexlvmv1.ReplicaDisplaced, old.Message, old.Node
 	if r.Job != nil && !isDeleting(r.Job) {
 		p.do(Action{Verb: Delete, Object: r.Job})
 	}
-	p.soon(whileMirroring)
+	p.requeueAfter(whileMirroring)
 	return true
 }
 
-// noteUse records on the claim of a complete replica whether it may be displaced, and about when its dataset
+// recordUse records on the claim of a complete replica whether it may be displaced, and about when its dataset
 // was last read.
-func (p *planner) noteUse(r *Replica) {
-	told, is := map[string]string{}, ""
+func (p *planner) recordUse(r *Replica) {
+	annotations, is := map[string]string{}, ""
 	if p.Source.Displaceable {
 		is = strconv.FormatBool(true)
 	}
 	if r.Claim.Annotations[annotationDisplaceable] != is {
-		told[annotationDisplaceable] = is
+		annotations[annotationDisplaceable] = is
 	}
-	if p.Source.Displaceable && len(p.InUse) > 0 && p.Now.Sub(timeOf(r.Claim, annotationLastRead)) >= betweenReads {
-		told[annotationLastRead] = p.Now.UTC().Format(time.RFC3339)
+	if p.Source.Displaceable && len(p.Consumers) > 0 && p.Now.Sub(timeOf(r.Claim, annotationLastRead)) >= betweenReads {
+		annotations[annotationLastRead] = p.Now.UTC().Format(time.RFC3339)
 	}
-	if len(told) > 0 {
-		p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: told})
+	if len(annotations) > 0 {
+		p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: annotations})
 	}
 }

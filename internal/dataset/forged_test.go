@@ -180,7 +180,7 @@ func TestReportIsBounded(t *testing.T) {
 	for range 20_000 {
 		report.Notes = append(report.Notes, long)
 	}
-	bound(report)
+	truncateReport(report)
 	require.Len(t, report.Notes, 16)
 	require.Equal(t, 16, cap(report.Notes), "nothing more stays in memory")
 	for _, text := range append(report.Notes, report.Message, report.Contents, report.Revision, report.Checks, report.Index, report.ID, report.Run, report.Final, report.State) {
@@ -189,6 +189,6 @@ func TestReportIsBounded(t *testing.T) {
 	}
 
 	small := &protocol.Status{Message: "m", Contents: "sha256:1", Notes: []string{"n"}, FilesDone: 3}
-	bound(small)
+	truncateReport(small)
 	require.Equal(t, &protocol.Status{Message: "m", Contents: "sha256:1", Notes: []string{"n"}, FilesDone: 3}, small)
 }

@@ -17,9 +17,9 @@ func (p *planner) adopt(index int, r *Replica) {
 	if r.Claim == nil || isDeleting(r.Claim) || r.Claim.Annotations[annotationEndpoint] != "" || !p.isOfLoad(r, annotationLoad, index) {
 		return
 	}
-	told := map[string]string{annotationEndpoint: p.Source.server(), annotationLoad: p.Source.Load(index)}
+	annotations := map[string]string{annotationEndpoint: p.Source.server(), annotationLoad: p.Source.Load(index)}
 	if p.isComplete(index, r) {
-		told[replica.AnnotationComplete] = p.Source.Load(index)
+		annotations[replica.AnnotationComplete] = p.Source.Load(index)
 	}
-	p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: told})
+	p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: annotations})
 }

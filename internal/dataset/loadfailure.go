@@ -29,7 +29,7 @@ func (p *planner) loadFailed(index int, r *Replica, status *flexlvmv1.ReplicaSta
 		if p.isWritable(r.Claim) {
 			status.Message += "; claim " + status.Claim + " is kept, as consumers may have written to it"
 		}
-		p.soon(afterAction)
+		p.requeueAfter(afterAction)
 		return true
 	}
 	if p.isWritable(r.Claim) {
@@ -39,7 +39,7 @@ func (p *planner) loadFailed(index int, r *Replica, status *flexlvmv1.ReplicaSta
 	return true
 }
 
-// remembered returns what the status records of a replica, without what match appended to its message.
+// remembered returns what the status records of a replica, without what recordMatch appended to its message.
 func (p *planner) remembered(index int, claim string) flexlvmv1.ReplicaStatus {
 	was := p.before()
 	for _, r := range was.Nodes {

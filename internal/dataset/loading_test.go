@@ -178,7 +178,7 @@ func TestJobEndsWithItsPod(t *testing.T) {
 				pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(time.Duration(i) * time.Second))}, Status: corev1.PodStatus{Phase: phase}})
 			}
 			seen, lags := asOfPods(job, pods, now.Add(after))
-			require.Equal(t, lags, ended(seen).IsZero())
+			require.Equal(t, lags, jobEndTime(seen).IsZero())
 			return lags
 		}
 		failed := end == batchv1.JobFailed
@@ -316,16 +316,16 @@ func TestTooFewNodes(t *testing.T) {
 
 // A node that does not match for a while still counts as the node of its loading replica.
 func TestTooFewNodesCountsThoseThatAreKept(t *testing.T) {
-	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.NodeAffinity = withData(has("gpu")) })
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.NodeAffinity = affinityFor(labelExists("gpu")) })
 	s.loading(0, corev1.PodRunning)
 	s.loading(1, corev1.PodRunning)
-	s.Fitting, s.Barred = nil, map[string]bool{"node-0": true, "node-1": true}
+	s.Fitting, s.NotMatching = nil, map[string]bool{"node-0": true, "node-1": true}
 	words, out := s.plan()
 	require.Equal(t, []string{"annotate claim v-a-0", "annotate claim v-a-1"}, words)
 	require.False(t, out.Failed)
 	require.NotContains(t, out.Status.Message, "greater than number of nodes")
 	// A node that an edit excludes does not count.
-	s.Config.NodeAffinity = withData(has("fast"))
+	s.Config.NodeAffinity = affinityFor(labelExists("fast"))
 	_, out = s.plan()
 	require.Contains(t, out.Status.Message, "replicas [2] greater than number of nodes [0]")
 }
@@ -379,7 +379,7 @@ func TestLargerWhileItIsLoaded(t *testing.T) {
 	r.Job = nil
 	out := s.requirePlan("grow claim v-a-0")
 	require.Equal(t, "its volume grows first", out.Status.Nodes[0].Message)
-	r.Claim.Spec.Resources = room(s.Source.Capacity)
+	r.Claim.Spec.Resources = storageRequest(s.Source.Capacity)
 	require.Equal(t, "its volume grows first", s.requirePlan().Status.Nodes[0].Message)
 	for outcome, starts := range map[ledger.Outcome]bool{ledger.MakingRoom: false, ledger.Granted: false, ledger.Waiting: true, ledger.Refused: true} {
 		r.Claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{

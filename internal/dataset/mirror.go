@@ -25,11 +25,13 @@ func isHeld(claim *corev1.PersistentVolumeClaim) bool {
 	return claim != nil && slices.Contains(claim.Finalizers, finalizerMirror)
 }
 
-// isGoingUnsent reports whether a claim is being deleted although its content may not be uploaded yet.
-func isGoingUnsent(r *Replica) bool { return r != nil && isHeld(r.Claim) && isDeleting(r.Claim) }
+// isDeletedBeforeUpload reports whether a claim is being deleted although its content may not be uploaded yet.
+func isDeletedBeforeUpload(r *Replica) bool {
+	return r != nil && isHeld(r.Claim) && isDeleting(r.Claim)
+}
 
-// holds reports whether any claim of the volume waits for an upload (isHeld).
-func (s *Observed) holds() bool {
+// anyHeld reports whether any claim of the volume waits for an upload (isHeld).
+func (s *Observed) anyHeld() bool {
 	for _, r := range s.Replicas {
 		if isHeld(r.Claim) {
 			return true
@@ -38,15 +40,15 @@ func (s *Observed) holds() bool {
 	return false
 }
 
-// mirror keeps a loader running that uploads what changes in a complete replica.
-func (p *planner) mirror(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+// planMirror keeps a loader running that uploads what changes in a complete replica.
+func (p *planner) planMirror(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if !isHeld(r.Claim) {
 		p.do(Action{Verb: AddFinalizer, Object: r.Claim})
 	}
 	if status.State != flexlvmv1.ReplicaComplete {
 		return
 	}
-	p.soon(whileMirroring)
+	p.requeueAfter(whileMirroring)
 	task := p.task(index, r.Claim)
 	// The attempt includes the image: the Job never ends by itself, so after an upgrade its old image could one
 	// day be gone, and nothing would be uploaded. It excludes the checksum, which only loads verify.
@@ -58,13 +60,13 @@ func (p *planner) mirror(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 		status.Message = "its last loader has not ended yet"
 	case r.Job == nil:
 		p.do(Action{Verb: Create, Object: task.mirror()})
-		p.soon(whileLoading)
+		p.requeueAfter(whileLoading)
 	case isDeleting(r.Job):
-		p.soon(whileLoading)
+		p.requeueAfter(whileLoading)
 	case r.Job.Labels[labelRole] != roleMirror || r.Job.Annotations[annotationClaimUID] != string(r.Claim.UID) ||
-		r.Job.Annotations[annotationAttempt] != task.attempt || !ended(r.Job).IsZero():
+		r.Job.Annotations[annotationAttempt] != task.attempt || !jobEndTime(r.Job).IsZero():
 		p.do(Action{Verb: Delete, Object: r.Job})
-		p.soon(whileLoading)
+		p.requeueAfter(whileLoading)
 	}
 	p.out.Status.Upload = p.lag(r)
 }
@@ -99,10 +101,10 @@ func (p *planner) lag(r *Replica) *flexlvmv1.UploadLag {
 // uploaded and no pod can write any more. No new pod can mount it, so if its mirror has ended, only a person
 // can decide.
 func (p *planner) planMirroredDeletion(r *Replica, status *flexlvmv1.ReplicaStatus) {
-	p.soon(whileLoading)
+	p.requeueAfter(whileLoading)
 	status.State = flexlvmv1.ReplicaUploading
 	report, final := mirrorReport(r), r.Claim.Annotations[annotationFinal]
-	told := func(value string) {
+	setFinal := func(value string) {
 		if final != value {
 			p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: map[string]string{annotationFinal: value}})
 		}
@@ -114,15 +116,15 @@ func (p *planner) planMirroredDeletion(r *Replica, status *flexlvmv1.ReplicaStat
 	case r.Job == nil || r.Job.Labels[labelRole] != roleMirror || r.Pod == nil || r.Pod.Status.Phase != corev1.PodRunning:
 		p.out.Failed, status.State = true, flexlvmv1.ReplicaFailed
 		status.Message = fmt.Sprintf("claim %s is being deleted, its content may not be uploaded, and no new pod can mount it; copy the data from the node, or give it up by removing the finalizer %s from the claim", r.Claim.Name, finalizerMirror)
-	case len(p.InUse) > 0:
-		status.Message = "its claim is released as soon as no pod uses it and its content is uploaded; pods that use it: " + firstOf(p.InUse)
-		told("")
+	case len(p.Consumers) > 0:
+		status.Message = "its claim is released as soon as no pod uses it and its content is uploaded; pods that use it: " + firstOf(p.Consumers)
+		setFinal("")
 	case report == nil:
 		status.Message = "its claim is released as soon as its mirror reports that its content is uploaded"
 	case !passedSince(report, final):
 		status.Message = strings.TrimSuffix("its claim is released as soon as its content is uploaded: "+report.Message, ": ")
 		if run, _, _ := strings.Cut(final, "/"); run != report.Run {
-			told(fmt.Sprintf("%s/%d", report.Run, report.Passes))
+			setFinal(fmt.Sprintf("%s/%d", report.Run, report.Passes))
 		}
 	default:
 		status.Message = "its claim is released: its content was uploaded to " + p.Source.Target()
@@ -141,8 +143,8 @@ func passedSince(report *protocol.Status, final string) bool {
 	return err == nil && run != "" && run == report.Run && report.Final == final && report.Passes >= passes+finalPasses && report.FilesDone >= report.FilesTotal
 }
 
-// unsent returns the first replica whose claim waits for an upload (isHeld); nil if there is none.
-func (p *planner) unsent() *Replica {
+// firstHeld returns the first replica whose claim waits for an upload (isHeld); nil if there is none.
+func (p *planner) firstHeld() *Replica {
 	for _, index := range p.indexes() {
 		if r := p.Replicas[index]; r != nil && isHeld(r.Claim) {
 			return r

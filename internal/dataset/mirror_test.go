@@ -121,9 +121,9 @@ func TestMirrorIsReplacedByThatOfAnotherRelease(t *testing.T) {
 func TestMirrorIsReleasedLast(t *testing.T) {
 	s, r := newMirror(t)
 	s.Wanted, s.Upload, s.Labelled = false, true, nil
-	s.InUse = []string{"trainer"}
+	s.Consumers = []string{"trainer"}
 	require.Contains(t, s.requirePlan().Status.Message, "as soon as no pod uses it; pods that use it: trainer")
-	s.InUse = nil
+	s.Consumers = nil
 	s.requirePlan("delete job v-a-0")
 	r.Job, r.Pod, r.Report = nil, nil, nil
 	s.UploadJob = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
@@ -179,9 +179,9 @@ func TestMirroredClaimIsDeleted(t *testing.T) {
 	s, r := newMirror(t)
 	s.Labelled = nil
 	r.Claim.DeletionTimestamp = &metav1.Time{Time: now}
-	s.InUse = []string{"trainer"}
+	s.Consumers = []string{"trainer"}
 	require.Contains(t, s.requirePlan().Status.Message, "pods that use it: trainer")
-	s.InUse = nil
+	s.Consumers = nil
 	out := s.requirePlan("annotate claim v-a-0")
 	require.Equal(t, map[string]string{annotationFinal: "r1/7"}, out.Actions[0].Annotations)
 	r.Claim.Annotations[annotationFinal] = "r1/7"
@@ -207,10 +207,10 @@ func TestMirroredClaimIsDeleted(t *testing.T) {
 		})
 	}
 	// If a pod uses the claim again, the final upload starts over.
-	s.InUse = []string{"trainer"}
+	s.Consumers = []string{"trainer"}
 	out = s.requirePlan("annotate claim v-a-0")
 	require.Equal(t, map[string]string{annotationFinal: ""}, out.Actions[0].Annotations)
-	s.InUse, r.Pod.Status.Phase = nil, corev1.PodFailed
+	s.Consumers, r.Pod.Status.Phase = nil, corev1.PodFailed
 	out = s.requirePlan()
 	require.True(t, out.Failed)
 	require.Contains(t, out.Status.Message, "claim v-a-0 is being deleted, its content may not be uploaded")

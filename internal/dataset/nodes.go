@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// settle is how long a newly registered Node may take to get its labels: until then a missing label means
+// labelGrace is how long a newly registered Node may take to get its labels: until then a missing label means
 // nothing.
-const settle = time.Minute
+const labelGrace = time.Minute
 
 // notReadyFor is how long a node must not have been ready before nothing is expected of its loader: Kubernetes
 // itself evicts pods five minutes after the node stops being ready, and never pods that tolerate that.
@@ -33,28 +33,29 @@ func notReady(nodes []*corev1.Node, now time.Time) map[string]bool {
 	return out
 }
 
-// A census sorts the nodes by whether they may have replicas of a volume.
-type census struct {
-	// fitting are the nodes that may have replicas; the scheduler chooses among them.
-	fitting, matching, barred map[string]bool
+// A nodeFit sorts the nodes by whether they may have replicas of a volume.
+type nodeFit struct {
+	// fitting are the nodes that may have replicas; the scheduler chooses among them. matching are those that match
+	// the affinity, tolerated or not. notMatching are those that do not match and are not new.
+	fitting, matching, notMatching map[string]bool
 }
 
-// nodesFor compares the nodes with the affinity and tolerations of a volume. A selector that cannot be parsed
-// is an error and bars no node.
-func nodesFor(nodes []*corev1.Node, affinity *corev1.NodeAffinity, tolerations []corev1.Toleration, now time.Time) (census, error) {
-	out := census{fitting: map[string]bool{}, matching: map[string]bool{}, barred: map[string]bool{}}
+// fitNodes compares the nodes with the affinity and tolerations of a volume. A selector that cannot be parsed
+// is an error: no node counts as not matching.
+func fitNodes(nodes []*corev1.Node, affinity *corev1.NodeAffinity, tolerations []corev1.Toleration, now time.Time) (nodeFit, error) {
+	out := nodeFit{fitting: map[string]bool{}, matching: map[string]bool{}, notMatching: map[string]bool{}}
 	for _, node := range nodes {
 		match, err := matches(node, affinity)
 		switch {
 		case err != nil:
-			return census{}, err
+			return nodeFit{}, err
 		case match:
 			out.matching[node.Name] = true
 			if tolerated(node.Spec.Taints, tolerations) {
 				out.fitting[node.Name] = true
 			}
-		case now.Sub(node.CreationTimestamp.Time) >= settle:
-			out.barred[node.Name] = true
+		case now.Sub(node.CreationTimestamp.Time) >= labelGrace:
+			out.notMatching[node.Name] = true
 		}
 	}
 	return out, nil

@@ -85,7 +85,7 @@ func isID(id string) bool { return id != "" && len(id) <= 128 }
 // observe returns the observed state of one volume, without the desired state.
 func (r *reconciler) observe(ctx context.Context, owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s *snapshot) (*Observed, error) {
 	out := &Observed{
-		Owner: owner, Config: v, Image: r.Image, Cluster: r.Cluster, Now: r.now(), Began: r.began,
+		Owner: owner, Config: v, Image: r.Image, Cluster: r.Cluster, Now: r.now(), StartedAt: r.startedAt,
 		Replicas: map[int]*Replica{},
 	}
 	if err := r.addVolumes(ctx, out, s); err != nil {
@@ -113,9 +113,9 @@ func (s *Observed) addLoaders(from *snapshot) {
 			pods := podsOf(job, from.pods)
 			job, lags := asOfPods(job, pods, s.Now)
 			if job.Labels[labelRole] == roleUpload {
-				s.UploadJob, s.UploadPod = job, youngest(pods)
-			} else if rep := s.at(job); rep != nil {
-				rep.Job, rep.Lags, rep.Pod, rep.Pods = job, lags, youngest(pods), pods
+				s.UploadJob, s.UploadPod = job, newestPod(pods)
+			} else if rep := s.replicaOf(job); rep != nil {
+				rep.Job, rep.Lags, rep.Pod, rep.Pods = job, lags, newestPod(pods), pods
 				rep.NodeNotReady = rep.Pod != nil && !kubeobject.PodEnded(rep.Pod) && lost[rep.Pod.Spec.NodeName]
 			}
 		}
@@ -131,8 +131,8 @@ func (s *Observed) addLoaders(from *snapshot) {
 	}
 }
 
-// at returns the replica that a claim or a Job belongs to; nil if it belongs to none.
-func (s *Observed) at(object client.Object) *Replica {
+// replicaOf returns the replica that a claim or a Job belongs to; nil if it belongs to none.
+func (s *Observed) replicaOf(object client.Object) *Replica {
 	index, err := strconv.Atoi(object.GetLabels()[labelReplica])
 	if err != nil || object.GetName() != replicaName(s.Owner.Name, s.Config.ID, index) {
 		return nil
@@ -164,7 +164,7 @@ func (r *reconciler) addVolumes(ctx context.Context, out *Observed, s *snapshot)
 		}
 		if claim.Name == replica.ReadersClaim(out.Owner.Name, out.Config.ID) {
 			out.Readers.Claim = claim
-		} else if rep := out.at(claim); rep != nil {
+		} else if rep := out.replicaOf(claim); rep != nil {
 			rep.Claim, rep.Volume = claim, byClaim[string(claim.UID)]
 			rep.Node = nodeOf(rep.Volume, s.nodes)
 		}
@@ -194,8 +194,8 @@ func podsOf(job *batchv1.Job, pods []corev1.Pod) (out []*corev1.Pod) {
 	return out
 }
 
-// youngest returns nil if there are no pods.
-func youngest(pods []*corev1.Pod) *corev1.Pod {
+// newestPod returns the pod that was created last; nil if there are no pods.
+func newestPod(pods []*corev1.Pod) *corev1.Pod {
 	var out *corev1.Pod
 	for _, pod := range pods {
 		if out == nil || out.CreationTimestamp.Before(&pod.CreationTimestamp) {
@@ -221,11 +221,11 @@ func (r *reconciler) readSource(ctx context.Context, observed *Observed, s *snap
 	if !observed.Source.Copies() {
 		return nil
 	}
-	nodes, err := nodesFor(s.nodes, observed.Config.NodeAffinity, observed.Config.Tolerations, observed.Now)
+	nodes, err := fitNodes(s.nodes, observed.Config.NodeAffinity, observed.Config.Tolerations, observed.Now)
 	if err != nil {
 		return err
 	}
-	observed.Fitting, observed.Matching, observed.Barred = nodes.fitting, nodes.matching, nodes.barred
+	observed.Fitting, observed.Matching, observed.NotMatching = nodes.fitting, nodes.matching, nodes.notMatching
 	class, err := r.Classes.Get(observed.Source.Class)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -247,7 +247,7 @@ func (r *reconciler) release(ctx context.Context, observed *Observed, s *snapsho
 	if observed.Labelled, err = r.labelledOnce(ctx, observed, s); err != nil {
 		return err
 	}
-	if !observed.Upload && !observed.holds() {
+	if !observed.Upload && !observed.anyHeld() {
 		return nil
 	}
 	found, at, err := r.consumersOnce(ctx, observed, s)
@@ -255,7 +255,7 @@ func (r *reconciler) release(ctx context.Context, observed *Observed, s *snapsho
 		return err
 	}
 	for _, one := range found {
-		observed.InUse = append(observed.InUse, one.pod)
+		observed.Consumers = append(observed.Consumers, one.pod)
 	}
 	observed.Watched = r.lists.add(observed.hash(), at)
 	return nil
@@ -266,7 +266,7 @@ func (r *reconciler) release(ctx context.Context, observed *Observed, s *snapsho
 func (r *reconciler) addConsumers(ctx context.Context, observed *Observed, s *snapshot) error {
 	leaves := observed.needsConsumers()
 	for _, rep := range observed.Replicas {
-		leaves = leaves || observed.mustLeaveNode(rep) != "" || isGoingUnsent(rep)
+		leaves = leaves || observed.mustLeaveNode(rep) != "" || isDeletedBeforeUpload(rep)
 	}
 	if !leaves {
 		return nil
@@ -275,10 +275,10 @@ func (r *reconciler) addConsumers(ctx context.Context, observed *Observed, s *sn
 	if err != nil {
 		return err
 	}
-	observed.ReadOn = map[string][]string{}
+	observed.ConsumersByNode = map[string][]string{}
 	for _, one := range found {
-		observed.InUse = append(observed.InUse, one.pod)
-		observed.ReadOn[one.node] = append(observed.ReadOn[one.node], one.pod)
+		observed.Consumers = append(observed.Consumers, one.pod)
+		observed.ConsumersByNode[one.node] = append(observed.ConsumersByNode[one.node], one.pod)
 	}
 	return nil
 }
@@ -321,14 +321,14 @@ func lastSeen(pod *corev1.Pod) time.Time {
 // not hold up other VolumeManagers. Each volume gets an equal share of what is left, so that they do not keep later
 // volumes of their own from being asked either.
 func (r *reconciler) askLoaders(ctx context.Context, observed *Observed, s *snapshot) {
-	begun := time.Now()
+	start := time.Now()
 	asking, cancel := context.WithTimeout(ctx, (askAllTimeout-s.asking)/time.Duration(1+s.unasked))
 	defer cancel()
 	var busy errgroup.Group
 	busy.SetLimit(asksAtOnce)
 	for _, rep := range observed.running() {
 		final := ""
-		if isGoingUnsent(rep) {
+		if isDeletedBeforeUpload(rep) {
 			final = rep.Claim.Annotations[annotationFinal]
 		}
 		busy.Go(func() error {
@@ -337,7 +337,7 @@ func (r *reconciler) askLoaders(ctx context.Context, observed *Observed, s *snap
 		})
 	}
 	_ = busy.Wait() // a loader that does not answer is no error
-	s.asking += time.Since(begun)
+	s.asking += time.Since(start)
 	r.addRefusals(ctx, observed)
 }
 

@@ -35,14 +35,15 @@ type Observed struct {
 	Class          map[string]string
 	Door           pv.Door // by which consumers reach the volume
 
-	// Offer is the volume of another namespace that this one shares; Serving is the number of nodes that have
+	// Offer is the volume of another namespace that this one shares; OfferNodes is the number of nodes that have
 	// it. SharedBy are the claims by which other namespaces read this volume.
-	Offer    *Offer
-	Serving  int
-	SharedBy []client.ObjectKey
-	// shares are the PersistentVolumes of SharedBy. Withdrawn are the claims and PersistentVolumes to delete,
-	// because the volume is no longer offered to their namespaces.
-	shares    []*corev1.PersistentVolume
+	Offer      *Offer
+	OfferNodes int
+	SharedBy   []client.ObjectKey
+	// shares are the PersistentVolumes of SharedBy.
+	shares []*corev1.PersistentVolume
+	// Withdrawn are the claims and PersistentVolumes to delete, because the volume is no longer offered to their
+	// namespaces.
 	Withdrawn []client.Object
 
 	Replicas  map[int]*Replica
@@ -54,17 +55,17 @@ type Observed struct {
 	Readers         Readers
 	// Labelled are the nodes that carry the dataset's label.
 	Labelled []string
-	// Fitting are the nodes that may have replicas. Matching are those that match the nodeAffinity, Barred
-	// those that do not. A node that does not match is not in Barred while it is new or after it is gone from
-	// the API.
-	Fitting, Matching, Barred map[string]bool
-	// ReadOn are the pods that use the volume, by node; nil if they were not listed. They are listed if a
+	// Fitting are the nodes that may have replicas. Matching are those that match the nodeAffinity, NotMatching
+	// those that do not. A node that does not match is not in NotMatching while it is new or after it is gone
+	// from the API.
+	Fitting, Matching, NotMatching map[string]bool
+	// ConsumersByNode are the pods that use the volume, by node; nil if they were not listed. They are listed if a
 	// replica is to leave its node, is deleted before its upload, or may be displaced.
-	ReadOn map[string][]string
-	// InUse are the same pods; they are also listed before a release that uploads.
-	InUse []string
-	// Began is when this controller began to watch.
-	Began, Now time.Time
+	ConsumersByNode map[string][]string
+	// Consumers are the same pods; they are also listed before a release that uploads.
+	Consumers []string
+	// StartedAt is when this controller began to watch.
+	StartedAt, Now time.Time
 	// Watched is since when this controller has listed the pods that use the volume without a pause. It is set
 	// before a release that uploads.
 	Watched time.Time
@@ -187,13 +188,13 @@ func loadedReport(claim *corev1.PersistentVolumeClaim) *protocol.Status {
 	return out
 }
 
-// end reports whether and how a Job has ended. A failing Job counts as failed only when its pods have ended,
+// jobResult reports whether and how a Job has ended. A failing Job counts as failed only when its pods have ended,
 // and so nothing writes the volume.
-func end(job *batchv1.Job) (succeeded, failed bool, why string) {
+func jobResult(job *batchv1.Job) (succeeded, failed bool, why string) {
 	if job == nil {
 		return false, false, ""
 	}
-	c := endOf(job)
+	c := jobEndCondition(job)
 	switch {
 	case c == nil:
 		return false, false, ""
@@ -203,18 +204,18 @@ func end(job *batchv1.Job) (succeeded, failed bool, why string) {
 	return false, true, strings.TrimSuffix(c.Reason+": "+c.Message, ": ")
 }
 
-// endOf returns the condition of a Job that says that it has ended; nil if it has not.
-func endOf(job *batchv1.Job) *batchv1.JobCondition {
+// jobEndCondition returns the condition of a Job that says that it has ended; nil if it has not.
+func jobEndCondition(job *batchv1.Job) *batchv1.JobCondition {
 	for i := range job.Status.Conditions {
-		if c := &job.Status.Conditions[i]; c.Status == corev1.ConditionTrue && saysEnd(*c) {
+		if c := &job.Status.Conditions[i]; c.Status == corev1.ConditionTrue && isEndCondition(*c) {
 			return c
 		}
 	}
 	return nil
 }
 
-// saysEnd reports whether a condition is of the types that say that a Job has ended.
-func saysEnd(c batchv1.JobCondition) bool {
+// isEndCondition reports whether a condition is of the types that say that a Job has ended.
+func isEndCondition(c batchv1.JobCondition) bool {
 	return c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed
 }
 
@@ -225,22 +226,22 @@ const mostLag = 30 * time.Second
 // each kind of object is watched separately, and the pod holds the result, such as a revision or the reason of
 // a failure.
 func asOfPods(job *batchv1.Job, pods []*corev1.Pod, now time.Time) (seen *batchv1.Job, lags bool) {
-	at := ended(job)
+	at := jobEndTime(job)
 	if at.IsZero() || now.Sub(at).Abs() > mostLag { // also if the Job's clock is ahead
 		return job, false
 	}
-	last := youngest(pods)
-	if succeeded, _, _ := end(job); last != nil && (last.Status.Phase == corev1.PodSucceeded || !succeeded && last.Status.Phase == corev1.PodFailed) {
+	last := newestPod(pods)
+	if succeeded, _, _ := jobResult(job); last != nil && (last.Status.Phase == corev1.PodSucceeded || !succeeded && last.Status.Phase == corev1.PodFailed) {
 		return job, false
 	}
 	job = job.DeepCopy()
-	job.Status.Conditions = slices.DeleteFunc(job.Status.Conditions, saysEnd)
+	job.Status.Conditions = slices.DeleteFunc(job.Status.Conditions, isEndCondition)
 	return job, true
 }
 
-// ended returns when a Job ended; the zero time if it has not.
-func ended(job *batchv1.Job) time.Time {
-	if c := endOf(job); c != nil {
+// jobEndTime returns when a Job ended; the zero time if it has not.
+func jobEndTime(job *batchv1.Job) time.Time {
+	if c := jobEndCondition(job); c != nil {
 		return c.LastTransitionTime.Time
 	}
 	return time.Time{}
@@ -253,24 +254,24 @@ const longAhead = 10 * time.Minute
 // longAgo stands for an unknown time: anything due some time after it is due now.
 var longAgo = time.Unix(0, 0)
 
-// endedBy returns when a Job that has ended ended, by the clock of this controller. The Job's end and creation
-// are by other clocks, and a clock that stays wrong must not make the Job appear to have ended long ago on each
-// pass. So an end before this controller created the Job, or in the future, counts as that creation (for a Job
-// of an older release, as its creation timestamp); and if that is in the future too, as longAgo.
-func endedBy(job *batchv1.Job, now time.Time) time.Time {
-	at, made := ended(job), timeOf(job, annotationMade)
+// jobEndByOwnClock returns when an ended Job ended, by this controller's clock. Other clocks set the Job's own times,
+// and one that stays wrong must not make the Job appear to have ended long ago in every pass. So an end before this
+// controller created the Job, or in the future, counts as that creation (for a Job of an older release, as its creation
+// timestamp); and if that is in the future too, as longAgo.
+func jobEndByOwnClock(job *batchv1.Job, now time.Time) time.Time {
+	at, made := jobEndTime(job), timeOf(job, annotationMade)
 	switch {
 	case made.IsZero():
 		made = job.CreationTimestamp.Time
 	case made.After(at) && !made.After(now):
 		return made
 	}
-	return past(at, made, now)
+	return clampFuture(at, made, now)
 }
 
-// past returns at, but no future time: now if at is ahead, or otherwise if at is ahead by more than mostLag;
+// clampFuture returns at, but no future time: now if at is ahead, or otherwise if at is ahead by more than mostLag;
 // longAgo if that is ahead by more than longAhead.
-func past(at, otherwise, now time.Time) time.Time {
+func clampFuture(at, otherwise, now time.Time) time.Time {
 	if at.Sub(now) > mostLag {
 		at = otherwise
 	}
@@ -298,13 +299,13 @@ func failure(pod *corev1.Pod, why string) string {
 	return "the loader ended without a result (" + why + "); see the logs of its pods, which end with: " + words
 }
 
-// idle returns why a wanted loader does not work now; empty if it works.
-func idle(pod *corev1.Pod) string {
+// whyIdle returns why a wanted loader does not work now; empty if it works.
+func whyIdle(pod *corev1.Pod) string {
 	switch {
 	case pod == nil || pod.Status.Phase == corev1.PodPending:
-		return waiting(pod)
+		return whyWaiting(pod)
 	case pod.Status.Phase == corev1.PodFailed:
-		if !hasRun(pod) || wasInterrupted(pod) {
+		if !loaderStarted(pod) || wasInterrupted(pod) {
 			return couldNotRun(pod) + "; it is retried"
 		}
 		return "its loader is retried; the last time: " + failure(pod, pod.Status.Reason)
@@ -312,8 +313,8 @@ func idle(pod *corev1.Pod) string {
 	return ""
 }
 
-// waiting returns what a pod that does not run waits for.
-func waiting(pod *corev1.Pod) string {
+// whyWaiting returns what a pod that does not run waits for.
+func whyWaiting(pod *corev1.Pod) string {
 	if pod == nil {
 		return "its loader's pod does not exist yet"
 	}
@@ -354,7 +355,7 @@ func (s *Observed) label() string { return replica.NodeLabel(s.hash()) }
 func (s *Observed) task(index int, claim *corev1.PersistentVolumeClaim) task {
 	return task{
 		owner: s.Owner, config: s.Config, source: s.Source, image: s.Image, index: index, claim: claim,
-		attempt: attempt(s.Owner, s.Config, s.Source, index), made: s.Now, asked: s.asked(), versions: s.versioned(),
+		attempt: attempt(s.Owner, s.Config, s.Source, index), made: s.Now, refreshDigest: s.refreshDigest(), versions: s.versioned(),
 	}
 }
 

@@ -33,7 +33,7 @@ func (r *reconciler) displace(ctx context.Context, observed *Observed, starved [
 		claim := observed.Replicas[index].Claim
 		chosen := victims(roomRequest{need: observed.Source.Capacity.Value(), free: freeFor(claim, free)}, all)
 		if len(chosen) > 0 {
-			return r.askToGo(ctx, observed, claim, chosen)
+			return r.requestDisplacement(ctx, observed, claim, chosen)
 		}
 	}
 	return nil
@@ -55,8 +55,8 @@ func nodesFitting(observed *Observed, starved []int, nodes []*corev1.Node) (out 
 	return out
 }
 
-// askToGo asks replicas of other datasets to make way for a claim.
-func (r *reconciler) askToGo(ctx context.Context, observed *Observed, claim *corev1.PersistentVolumeClaim, chosen []occupant) error {
+// requestDisplacement asks replicas of other datasets to make way for a claim.
+func (r *reconciler) requestDisplacement(ctx context.Context, observed *Observed, claim *corev1.PersistentVolumeClaim, chosen []occupant) error {
 	name := fmt.Sprintf("%s/%s/%s", observed.Owner.Namespace, observed.Owner.Name, observed.Config.ID)
 	if err := r.annotate(ctx, claim, map[string]string{annotationMakesRoom: observed.Now.UTC().Format(time.RFC3339)}); err != nil {
 		return err
@@ -127,12 +127,12 @@ func (r *reconciler) occupants(ctx context.Context, observed *Observed, nodes []
 	if err := r.cached.List(ctx, volumes); err != nil {
 		return nil, fmt.Errorf("list PersistentVolumes of datasets: %w", err)
 	}
-	byClaim, shared := sorting(volumes.Items)
+	byClaim, shared := indexVolumes(volumes.Items)
 	wanted := map[string]map[string]bool{} // claims that the pods of a namespace name
 	var out []occupant
 	for i := range claims.Items {
 		claim := &claims.Items[i]
-		if !mayMakeWay(claim, observed) || shared[claim.Labels[replica.LabelDataset]] {
+		if !isDisplaceable(claim, observed) || shared[claim.Labels[replica.LabelDataset]] {
 			continue
 		}
 		volume := byClaim[string(claim.UID)]
@@ -140,7 +140,7 @@ func (r *reconciler) occupants(ctx context.Context, observed *Observed, nodes []
 		if node == "" || volume.Annotations[replica.AnnotationEvict] != "" {
 			continue
 		}
-		owner, known, err := r.completeOf(ctx, claim)
+		owner, known, err := r.completeReplicaOwner(ctx, claim)
 		if err != nil {
 			return nil, err
 		}
@@ -166,9 +166,9 @@ func (r *reconciler) occupants(ctx context.Context, observed *Observed, nodes []
 	return out, nil
 }
 
-// sorting returns PersistentVolumes by the UIDs of their claims, and the datasets that other namespaces read,
+// indexVolumes returns PersistentVolumes by the UIDs of their claims, and the datasets that other namespaces read,
 // which are not displaced: a pod there may use them, and their own plan would refuse.
-func sorting(volumes []corev1.PersistentVolume) (byClaim map[string]*corev1.PersistentVolume, shared map[string]bool) {
+func indexVolumes(volumes []corev1.PersistentVolume) (byClaim map[string]*corev1.PersistentVolume, shared map[string]bool) {
 	byClaim, shared = map[string]*corev1.PersistentVolume{}, map[string]bool{}
 	for i := range volumes {
 		if ref := volumes[i].Spec.ClaimRef; ref != nil {
@@ -181,19 +181,19 @@ func sorting(volumes []corev1.PersistentVolume) (byClaim map[string]*corev1.Pers
 	return byClaim, shared
 }
 
-// mayMakeWay reports whether a claim belongs to a complete replica of another dataset that may be displaced and
+// isDisplaceable reports whether a claim belongs to a complete replica of another dataset that may be displaced and
 // is not yet, in the same class and so on the same disks.
-func mayMakeWay(claim *corev1.PersistentVolumeClaim, observed *Observed) bool {
+func isDisplaceable(claim *corev1.PersistentVolumeClaim, observed *Observed) bool {
 	a := claim.Annotations
 	return a[annotationDisplaceable] != "" && a[annotationDisplacedBy] == "" && a[replica.AnnotationComplete] != "" && a[replica.AnnotationWritable] == "" &&
 		claim.Status.Phase == corev1.ClaimBound && !isDeleting(claim) && claim.Labels[replica.LabelDataset] != observed.hash() &&
 		claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName == observed.Source.Class
 }
 
-// completeOf returns the name of the VolumeManager of a claim, if its status lists the claim as that of a
+// completeReplicaOwner returns the name of the VolumeManager of a claim, if its status lists the claim as that of a
 // complete replica: a replica that is not listed would not be remembered as displaced. A VolumeManager whose
 // spec cannot be parsed gives up no replica.
-func (r *reconciler) completeOf(ctx context.Context, claim *corev1.PersistentVolumeClaim) (name string, known bool, err error) {
+func (r *reconciler) completeReplicaOwner(ctx context.Context, claim *corev1.PersistentVolumeClaim) (name string, known bool, err error) {
 	ref := metav1.GetControllerOf(claim)
 	if ref == nil {
 		return "", false, nil

@@ -239,9 +239,9 @@ func TestNothingIsAskedWhereNothingCouldGo(t *testing.T) {
 func TestAskedOnce(t *testing.T) {
 	c := newCrowded(t)
 	c.claim.Annotations[annotationDisplacedBy] = "x/y/z"
-	require.False(t, mayMakeWay(c.claim, c.starving))
+	require.False(t, isDisplaceable(c.claim, c.starving))
 	delete(c.claim.Annotations, annotationDisplacedBy)
-	require.True(t, mayMakeWay(c.claim, c.starving))
+	require.True(t, isDisplaceable(c.claim, c.starving))
 }
 
 // If any list fails, no replica is asked to make way.

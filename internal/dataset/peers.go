@@ -63,8 +63,8 @@ func (p *planner) peering() peering {
 // succeeded before the replica is recorded as complete. It adds the claims that the loader copies from to
 // named.
 func (o *peering) countLoader(r *Replica, complete bool, named map[string]bool) {
-	succeeded, _, _ := end(r.Job)
-	working := r.Job != nil && r.Job.Labels[labelRole] == roleLoad && (ended(r.Job).IsZero() || succeeded && !complete)
+	succeeded, _, _ := jobResult(r.Job)
+	working := r.Job != nil && r.Job.Labels[labelRole] == roleLoad && (jobEndTime(r.Job).IsZero() || succeeded && !complete)
 	switch {
 	case working && copies(r.Job):
 		o.copying++
@@ -78,7 +78,7 @@ func (o *peering) countLoader(r *Replica, complete bool, named map[string]bool) 
 
 // countServer counts a replica that is to serve as ready or coming.
 func (o *peering) countServer(index int, r *Replica, now time.Time) {
-	if isServing(r) && ended(r.Job).IsZero() && ready(r.Pod) && r.Pod.Status.PodIP != "" {
+	if isServing(r) && jobEndTime(r.Job).IsZero() && ready(r.Pod) && r.Pod.Status.PodIP != "" {
 		o.ready = append(o.ready, index)
 		return
 	}
@@ -93,7 +93,7 @@ func servesSoon(r *Replica, now time.Time) bool {
 		return !r.Busy
 	case isDeleting(r.Job):
 		return r.Job.Labels[labelRole] != roleServe && now.Sub(r.Job.DeletionTimestamp.Time) < serverStarts
-	case ended(r.Job).IsZero():
+	case jobEndTime(r.Job).IsZero():
 		return now.Sub(r.Job.CreationTimestamp.Time) < serverStarts
 	}
 	return r.Job.Labels[labelRole] != roleServe // the Job is deleted in this plan
@@ -105,7 +105,7 @@ func isVisited(r *Replica) bool {
 	if r.Job == nil {
 		return r.Busy
 	}
-	return r.Job.Labels[labelRole] != roleServe && (isDeleting(r.Job) || ended(r.Job).IsZero())
+	return r.Job.Labels[labelRole] != roleServe && (isDeleting(r.Job) || jobEndTime(r.Job).IsZero())
 }
 
 // isServing reports whether a replica has a Job that serves it.
@@ -132,7 +132,7 @@ func (o *peering) choose(p *planner, able []int, named map[string]bool, wanting 
 
 // wantsPeers reports whether a replica is to be copied, or is about to be.
 func (p *planner) wantsPeers(index int, r *Replica) bool {
-	if !p.isWanted(index) || p.places == nil && index >= p.nodes+mostAhead {
+	if !p.isWanted(index) || p.assignments == nil && index >= p.nodes+mostAhead {
 		return false
 	}
 	claim := replicaName(p.Owner.Name, p.Config.ID, index)
@@ -208,12 +208,12 @@ func (p *planner) begin(index int, r *Replica, status *flexlvmv1.ReplicaStatus) 
 // copyFrom returns the peers of the next loader, each time starting with another one.
 func (p *planner) copyFrom() copying {
 	o := &p.peers
-	out := copying{digest: o.digest, asked: p.asked()}
+	out := copying{digest: o.digest, refreshDigest: p.refreshDigest()}
 	for i := range min(len(o.ready), mostPeers) {
 		r := p.Replicas[o.ready[(i+o.rotations)%len(o.ready)]]
 		out.claims, out.addresses = append(out.claims, r.Claim.Name), append(out.addresses, r.Pod.Status.PodIP)
-		if r.Claim.Annotations[annotationRefreshed] != out.asked {
-			out.asked = "" // the copied content may be older than the refresh asked for
+		if r.Claim.Annotations[annotationRefreshed] != out.refreshDigest {
+			out.refreshDigest = "" // the copied content may be older than the refresh asked for
 		}
 	}
 	o.rotations++
@@ -226,14 +226,14 @@ func (p *planner) peersFailed(r *Replica) bool {
 	if !copies(r.Job) || isDeleting(r.Job) {
 		return false
 	}
-	_, failed, _ := end(r.Job)
-	_, ran := r.begun()
+	_, failed, _ := jobResult(r.Job)
+	_, ran := r.firstLoaderStart()
 	return ran && (failed || r.Pod != nil && r.Pod.Status.Phase == corev1.PodFailed && reportOf(r.Pod) != nil)
 }
 
 // giveUpPeers has a replica loaded from the source. What was copied so far is kept.
 func (p *planner) giveUpPeers(r *Replica, status *flexlvmv1.ReplicaStatus) {
-	_, _, why := end(r.Job)
+	_, _, why := jobResult(r.Job)
 	message := "it could not be copied from other replicas, and is loaded from its source: " + failure(r.Pod, why)
 	status.State, status.Message = flexlvmv1.ReplicaWaiting, message
 	p.do(
@@ -251,16 +251,16 @@ func (p *planner) servesPeers(index int, r *Replica, status *flexlvmv1.ReplicaSt
 	if !serving && (!wanted || isVisited(r)) {
 		return false
 	}
-	p.soon(whileLoading)
+	p.requeueAfter(whileLoading)
 	switch {
 	case isServing(r) && !wanted:
 		p.do(Action{Verb: Delete, Object: r.Job})
 	case !wanted:
 	case r.Job == nil:
 		p.do(Action{Verb: Create, Object: p.task(index, r.Claim).serve()})
-	case isDeleting(r.Job) || ended(r.Job).IsZero(): // it serves, or has not ended
+	case isDeleting(r.Job) || jobEndTime(r.Job).IsZero(): // it serves, or has not ended
 	case serving:
-		_, _, why := end(r.Job)
+		_, _, why := jobResult(r.Job)
 		status.Message = "it cannot be copied: " + failure(r.Pod, why)
 		p.recreateLater(r.Job)
 	default:

@@ -18,23 +18,23 @@ import (
 const (
 	whileLoading = 3 * time.Second  // for its progress
 	whileIdle    = 30 * time.Second // nodes come and go
-	// whileBorrowing is for a volume shared by another namespace, whose changes also come through a watch.
-	whileBorrowing = 10 * time.Second
+	// whileShared is for a volume shared by another namespace, whose changes also come through a watch.
+	whileShared = 10 * time.Second
 	// betweenVisits is the pause before a visit that did not have its intended effect is repeated.
 	betweenVisits = time.Minute
 )
 
 // Outcome is the plan for a volume, and its status.
 type Outcome struct {
-	Actions     []Action
-	Status      flexlvmv1.VolumeStatus
-	Failed      bool          // a person has to do something
-	Gone        bool          // no object of it is left
-	Former      bool          // the spec no longer names it
-	Loaded      int32         // replicas that are complete
-	Advice      []string      // messages for users
-	Again       time.Duration // when to reconcile again
-	DisplaceFor []int         // replicas for which others may be displaced
+	Actions      []Action
+	Status       flexlvmv1.VolumeStatus
+	Failed       bool          // a person has to do something
+	Gone         bool          // no object of it is left
+	Former       bool          // the spec no longer names it
+	Loaded       int32         // replicas that are complete
+	Advice       []string      // messages for users
+	RequeueAfter time.Duration // when to reconcile again
+	DisplaceFor  []int         // replicas for which others may be displaced
 	// Refreshes: the source is checked for changes. Stale lists the replicas that could not be refreshed, and
 	// why.
 	Refreshes bool
@@ -47,22 +47,22 @@ type Outcome struct {
 func Plan(observed *Observed) Outcome {
 	p := &planner{Observed: observed, labels: map[string]bool{}}
 	if observed.Wanted && observed.Source.Copies() {
-		p.place()
+		p.assignReplicas()
 	} else {
 		p.count = max(0, int32(observed.Config.Replicas))
 	}
 	p.out.Status = flexlvmv1.VolumeStatus{ID: observed.Config.ID, Replicas: p.count, SharedClaims: observed.sharedClaims()}
-	p.out.Again = whileIdle
+	p.out.RequeueAfter = whileIdle
 	p.withdraw()
 	switch {
 	case !observed.Wanted:
-		p.release()
+		p.planRelease()
 	case observed.Source.Shared != nil:
-		p.borrow()
+		p.planShared()
 	case observed.Source.NFS != nil:
-		p.share()
+		p.planNFS()
 	default:
-		p.copies()
+		p.planReplicas()
 	}
 	p.deleteForgotten()
 	p.out.Advice = append(p.out.Advice, observed.Source.Advice...)
@@ -72,24 +72,26 @@ func Plan(observed *Observed) Outcome {
 // planner is the state of one call of Plan.
 type planner struct {
 	*Observed
-	out    Outcome
-	labels map[string]bool // nodes that are to carry the label
-	nodes  int             // number of nodes for replicas
-	visits int             // number of loaders that check the source
-	count  int32           // number of wanted replicas
-	places map[int]place   // with replicas: All; otherwise nil
-	peers  peering         // state of copying between replicas
+	out         Outcome
+	labels      map[string]bool    // nodes that are to carry the label
+	nodes       int                // number of nodes for replicas
+	visits      int                // number of loaders that check the source
+	count       int32              // number of wanted replicas
+	assignments map[int]assignment // with replicas: All; otherwise nil
+	peers       peering            // state of copying between replicas
 
 	displaced int // number of replicas that this plan displaces
 }
 
 func (p *planner) do(actions ...Action) { p.out.Actions = append(p.out.Actions, actions...) }
 
-func (p *planner) soon(after time.Duration) { p.out.Again = min(p.out.Again, max(after, time.Second)) }
+func (p *planner) requeueAfter(after time.Duration) {
+	p.out.RequeueAfter = min(p.out.RequeueAfter, max(after, time.Second))
+}
 
-// share serves an NFS share, which kubelet mounts itself.
-func (p *planner) share() {
-	p.readers()
+// planNFS serves an NFS share, which kubelet mounts itself.
+func (p *planner) planNFS() {
+	p.planReaders()
 	p.out.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, p.Source.NFS.ReadOnly)
 	if c := p.Readers.Claim; c != nil && !isDeleting(c) && c.Status.Phase == corev1.ClaimBound {
 		p.out.Status.ReadyReplicas, p.out.Loaded = p.count, p.count
@@ -105,8 +107,8 @@ func readersSource(owner string, v flexlvmv1.VolumeConfig, readOnly bool) *flexl
 	}}
 }
 
-// copies serves replicas on nodes.
-func (p *planner) copies() {
+// planReplicas serves replicas on nodes.
+func (p *planner) planReplicas() {
 	p.nodes = p.countNodes()
 	p.countVisits()
 	p.adviseRefresh()
@@ -116,20 +118,20 @@ func (p *planner) copies() {
 			ClaimName: replicaName(p.Owner.Name, p.Config.ID, 0),
 		}}
 	} else {
-		p.readers()
+		p.planReaders()
 		p.out.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, true)
 	}
-	p.out.Status.NodeAffinity = withData(has(p.label()))
+	p.out.Status.NodeAffinity = affinityFor(labelExists(p.label()))
 	p.peers = p.peering()
-	var told []int
+	var indexes []int
 	for _, index := range p.indexes() {
 		r := p.Replicas[index]
 		if r == nil {
 			r = &Replica{}
 		}
-		status := p.replica(index, r)
+		status := p.planReplica(index, r)
 		if status.State != "" {
-			told = append(told, index)
+			indexes = append(indexes, index)
 			p.out.Status.Nodes = append(p.out.Status.Nodes, status)
 		}
 	}
@@ -148,38 +150,38 @@ func (p *planner) copies() {
 	// Replicas that are already complete serve, whatever happens to the others.
 	p.out.Actions = slices.Concat(unlabel, label, p.out.Actions)
 	p.summarize()
-	p.bound(told)
+	p.truncateStatus(indexes)
 }
 
-// replica plans one replica.
-func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
-	status := flexlvmv1.ReplicaStatus{Claim: replicaName(p.Owner.Name, p.Config.ID, index), Node: cmp.Or(r.Node, p.places[index].node)}
+// planReplica plans one replica.
+func (p *planner) planReplica(index int, r *Replica) flexlvmv1.ReplicaStatus {
+	status := flexlvmv1.ReplicaStatus{Claim: replicaName(p.Owner.Name, p.Config.ID, index), Node: cmp.Or(r.Node, p.assignments[index].node)}
 	switch {
-	case isGoingUnsent(r):
+	case isDeletedBeforeUpload(r):
 		p.planMirroredDeletion(r, &status)
 	case p.isWritable(r.Claim):
-		p.keep(index, r, &status)
+		p.planWritable(index, r, &status)
 	case !p.isWanted(index):
-		p.leave(r, &status, p.surplus(r))
+		p.planLeaving(r, &status, p.surplus(r))
 		if r.Claim == nil && r.Job == nil {
 			status.State = ""
 		}
 	case p.loadFailed(index, r, &status):
 	case r.Claim != nil && p.outdated(index, r) != "":
-		if !p.readOn(r, &status) {
-			p.leave(r, &status, p.outdated(index, r))
+		if !p.keepForReaders(r, &status) {
+			p.planLeaving(r, &status, p.outdated(index, r))
 		}
 	case p.staysAway(index, r, &status):
 	case r.Claim == nil || isDeleting(r.Claim):
-		p.absent(index, r, &status)
+		p.planAbsent(index, r, &status)
 	case p.isComplete(index, r):
 		p.planComplete(index, r, &status)
 	default:
-		p.loading(index, r, &status)
+		p.planLoading(index, r, &status)
 	}
 	if stays(status.State) {
 		p.adopt(index, r)
-		p.match(r, &status)
+		p.recordMatch(r, &status)
 	}
 	return status
 }
@@ -205,10 +207,10 @@ func (p *planner) outdated(index int, r *Replica) string {
 	return p.mustLeaveNode(r)
 }
 
-// leave removes a replica: its node's label first, then its Job, then the claim.
-func (p *planner) leave(r *Replica, status *flexlvmv1.ReplicaStatus, why string) {
+// planLeaving removes a replica: its node's label first, then its Job, then the claim.
+func (p *planner) planLeaving(r *Replica, status *flexlvmv1.ReplicaStatus, why string) {
 	status.State, status.Message = flexlvmv1.ReplicaLeaving, why
-	p.soon(whileLoading)
+	p.requeueAfter(whileLoading)
 	if r.Node != "" && slices.Contains(p.Labelled, r.Node) {
 		return // the label is removed in this plan, the rest once it is observed to be gone
 	}
@@ -231,10 +233,10 @@ func (p *planner) delete(r *Replica, reason, why string) {
 	}
 }
 
-// absent plans a replica without a claim, or whose claim is being deleted.
-func (p *planner) absent(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+// planAbsent plans a replica without a claim, or whose claim is being deleted.
+func (p *planner) planAbsent(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	status.State = flexlvmv1.ReplicaWaiting
-	p.soon(whileLoading)
+	p.requeueAfter(whileLoading)
 	switch {
 	case r.Job != nil:
 		status.Message = "its remaining Job is being deleted"
@@ -243,11 +245,11 @@ func (p *planner) absent(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 		}
 	case r.Claim != nil:
 		status.State, status.Message = flexlvmv1.ReplicaLeaving, "its claim is deleted as soon as no pod uses it"
-	case p.places == nil && index >= p.nodes+mostAhead:
+	case p.assignments == nil && index >= p.nodes+mostAhead:
 		status.Message = "no node is free for it, and other replicas already wait for nodes"
 	default:
 		status.Message = "its claim is being created"
-		claim := replicaClaim(p.Owner, p.Config, p.Source, index, p.places[index].node)
+		claim := replicaClaim(p.Owner, p.Config, p.Source, index, p.assignments[index].node)
 		if p.versioned() {
 			claim.Annotations[annotationVersions] = "true"
 		}
@@ -258,12 +260,12 @@ func (p *planner) absent(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 	}
 }
 
-// loading plans a replica that is not complete.
-func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+// planLoading plans a replica that is not complete.
+func (p *planner) planLoading(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	task := p.task(index, r.Claim)
-	p.soon(whileLoading)
+	p.requeueAfter(whileLoading)
 	p.grow(r)
-	succeeded, failed, _ := end(r.Job)
+	succeeded, failed, _ := jobResult(r.Job)
 	current := r.Job != nil && r.Job.Annotations[annotationClaimUID] == string(r.Claim.UID) &&
 		r.Job.Annotations[annotationAttempt] == task.attempt && r.Job.Labels[labelRole] == roleLoad
 	switch {
@@ -280,10 +282,10 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader is being restarted"
 	case succeeded:
 		status.State, status.Progress = flexlvmv1.ReplicaLoading, progressOf(reportOf(r.Pod))
-		if p.serve(r, p.Source.Stream && p.wasServing(r)) {
+		if p.labelNode(r, p.Source.Stream && p.wasServing(r)) {
 			p.out.Status.ReadyReplicas++
 		}
-		p.do(p.completed(index, r))
+		p.do(p.recordComplete(index, r))
 	case failed: // its loader never ran, or was interrupted: see loadFailedFor
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, couldNotRun(r.Pod)+"; it is retried"
 		p.recreateLater(r.Job)
@@ -292,7 +294,8 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 	}
 }
 
-// wasServing keeps a streaming replica in service between the end of its load and the record of its completion.
+// wasServing reports whether the replica's node carries the label. A streaming replica keeps it between the end of its
+// load and the record of its completion.
 func (p *planner) wasServing(r *Replica) bool { return slices.Contains(p.Labelled, r.Node) }
 
 // running reports the progress of a loader. A loader that is too busy to answer is at least as far as before.
@@ -307,7 +310,7 @@ func (p *planner) running(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 		}
 	}
 	if p.Source.Stream && ready(r.Pod) {
-		if p.serve(r, true) {
+		if p.labelNode(r, true) {
 			status.State = flexlvmv1.ReplicaStreaming
 			p.out.Status.ReadyReplicas++
 		}
@@ -318,8 +321,8 @@ func (p *planner) running(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 	p.watchProgress(index, status)
 }
 
-// serve labels the node of a replica for pods, unless the replica is to be evicted, and reports whether it did.
-func (p *planner) serve(r *Replica, can bool) bool {
+// labelNode labels the node of a replica for pods, unless the replica is to be evicted, and reports whether it did.
+func (p *planner) labelNode(r *Replica, can bool) bool {
 	can = can && r.Node != "" && r.Volume != nil && r.Volume.Annotations[replica.AnnotationEvict] == ""
 	if can {
 		p.labels[r.Node] = true
@@ -327,8 +330,8 @@ func (p *planner) serve(r *Replica, can bool) bool {
 	return can
 }
 
-// completed permanently records that a replica is complete: its Job may be deleted.
-func (p *planner) completed(index int, r *Replica) Action {
+// recordComplete permanently records that a replica is complete: its Job may be deleted.
+func (p *planner) recordComplete(index int, r *Replica) Action {
 	report := reportOf(r.Pod)
 	if report == nil {
 		report = &protocol.Status{}
@@ -352,32 +355,33 @@ func (p *planner) completed(index int, r *Replica) Action {
 	}
 }
 
-// complete plans a replica that is complete: it serves, grows, and is evicted when its node asks for that.
-func (p *planner) complete(r *Replica, status *flexlvmv1.ReplicaStatus) {
+// planServing plans a complete replica that is not displaced: it is labelled for pods and grows, unless its node asks
+// for its room.
+func (p *planner) planServing(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	status.State, status.Progress = flexlvmv1.ReplicaComplete, progressOf(loadedReport(r.Claim))
 	if r.Volume == nil || r.Node == "" {
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its PersistentVolume or its node is not known yet"
-		p.soon(whileLoading)
+		p.requeueAfter(whileLoading)
 		return
 	}
-	told := map[string]string{replica.AnnotationComplete: replica.Complete, replica.AnnotationEviction: string(p.Source.Eviction)}
-	for key, value := range told {
+	annotations := map[string]string{replica.AnnotationComplete: replica.Complete, replica.AnnotationEviction: string(p.Source.Eviction)}
+	for key, value := range annotations {
 		if r.Volume.Annotations[key] != value {
-			p.do(Action{Verb: Annotate, Object: r.Volume, Annotations: told})
+			p.do(Action{Verb: Annotate, Object: r.Volume, Annotations: annotations})
 			break
 		}
 	}
-	if p.serve(r, true) {
+	if p.labelNode(r, true) {
 		p.out.Status.ReadyReplicas++
 		p.out.Loaded++
 	} else {
 		status.State, status.Message = flexlvmv1.ReplicaLeaving, "its node needs the room"
-		p.soon(whileLoading)
+		p.requeueAfter(whileLoading)
 		p.unlabelled(r)
 		return
 	}
-	p.noteUse(r)
-	p.tellVersion(r, status)
+	p.recordUse(r)
+	p.reportVersion(r, status)
 	report := loadedReport(r.Claim)
 	status.Checked, status.Revision, status.TimeToReady = report.Checks, report.Revision, timeToReady(r.Claim)
 	for _, note := range report.Notes {

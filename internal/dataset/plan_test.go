@@ -42,7 +42,7 @@ func newStage(t *testing.T, changes ...func(*flexlvmv1.VolumeConfig)) *stage {
 	owner := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", UID: "uid"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{config}}}
 	s := &stage{t, &Observed{
 		Owner: owner, Config: config, Source: source, Wanted: true, Image: "loader", Cluster: "cluster", Class: map[string]string{"volumeGroup": "fast"},
-		Replicas: map[int]*Replica{}, Fitting: fitting(3), Barred: map[string]bool{}, Now: now,
+		Replicas: map[int]*Replica{}, Fitting: fitting(3), NotMatching: map[string]bool{}, Now: now,
 	}}
 	if !source.Writable() {
 		s.Readers.Claim = readersClaim(owner, config, source)
@@ -163,7 +163,7 @@ func TestEdits(t *testing.T) {
 		r := s.completed(0)
 		s.Source.Capacity = resource.MustParse("2Gi")
 		s.requirePlan("grow claim v-a-0")
-		r.Claim.Spec.Resources = room(s.Source.Capacity)
+		r.Claim.Spec.Resources = storageRequest(s.Source.Capacity)
 		// kubelet grows only a mounted volume, so a visit mounts it, after the old Job is deleted.
 		out := s.requirePlan("delete job v-a-0")
 		require.Equal(t, "grows from 1Gi to 2Gi", out.Status.Nodes[0].Message)
@@ -189,8 +189,8 @@ func TestEdits(t *testing.T) {
 	t.Run("elsewhere", func(t *testing.T) {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
 		s.completed(0)
-		s.Barred["node-0"] = true
-		s.Config.NodeAffinity = withData(has("pool"))
+		s.NotMatching["node-0"] = true
+		s.Config.NodeAffinity = affinityFor(labelExists("pool"))
 		s.requirePlan("unlabel node-0")
 		s.Labelled = nil
 		s.requirePlan("delete job v-a-0", "delete claim v-a-0")

@@ -80,7 +80,7 @@ func TestPodsAreLookedForBeforeAMirrorGoes(t *testing.T) {
 	pod.Namespace = "ns"
 	require.NoError(t, r.client.Create(t.Context(), pod))
 	require.ErrorIs(t, r.confirmUnused(t.Context(), observed, gives), errChanged)
-	observed.InUse = []string{pod.Name}
+	observed.Consumers = []string{pod.Name}
 	require.NoError(t, r.confirmUnused(t.Context(), observed, gives), "the plan knew of it")
 }
 
@@ -130,7 +130,7 @@ func TestCachedPodsAreLean(t *testing.T) {
 	want := pod.DeepCopy()
 	want.Spec, want.ManagedFields = corev1.PodSpec{NodeName: "node-1"}, nil
 	delete(want.Annotations, "much")
-	got, err := leanPod(pod)
+	got, err := stripPod(pod)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 	for kind, of := range cacheOptions().ByObject {
@@ -146,13 +146,13 @@ func TestCachedVolumeManagersAreLean(t *testing.T) {
 	vm := r.manager(1)
 	vm.Annotations = map[string]string{AnnotationRetry: "1", replica.AnnotationRefresh: "2", "much": strings.Repeat("x", 200<<10)}
 	require.NoError(t, r.client.Update(t.Context(), vm))
-	got, err := leanManager(vm.DeepCopy())
+	got, err := stripManager(vm.DeepCopy())
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{AnnotationRetry: "1", replica.AnnotationRefresh: "2"}, got.(*flexlvmv1.VolumeManager).Annotations)
 
 	r.cached = interceptor.NewClient(r.client, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, o ...client.GetOption) error {
 		err := c.Get(ctx, key, object, o...)
-		_, err2 := leanManager(object)
+		_, err2 := stripManager(object)
 		return errors.Join(err, err2)
 	}})
 	r.runs()

@@ -119,7 +119,7 @@ func eventsOf(before, after flexlvmv1.VolumeStatus) []statusEvent {
 	return out
 }
 
-// refreshEvents returns the events of a replica's refresh. Its completion has its own event, see refreshed.
+// refreshEvents returns the events of a replica's refresh. Its completion has its own event, see recordVisit.
 func refreshEvents(old, now flexlvmv1.ReplicaStatus) (out []statusEvent) {
 	what := fmt.Sprintf("claim %s on %s", now.Claim, now.Node)
 	switch {

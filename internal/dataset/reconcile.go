@@ -23,12 +23,12 @@ import (
 // reconciler reconciles one VolumeManager at a time. Its only state is when it listed pods.
 type reconciler struct {
 	Config
-	cached client.Reader // the caches of the watches
-	live   client.Reader // the API server itself
-	write  client.Client
-	now    func() time.Time
-	began  time.Time
-	lists  podLists
+	cached    client.Reader // the caches of the watches
+	live      client.Reader // the API server itself
+	write     client.Client
+	now       func() time.Time
+	startedAt time.Time
+	lists     podLists
 	// podless records since when Jobs have no pods, by the UIDs of the Jobs.
 	podless podLists
 }
@@ -49,12 +49,12 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	again, err := r.step(ctx, owner)
+	requeueAfter, err := r.step(ctx, owner)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || errors.Is(err, errChanged) {
 		// The object has changed or the cache is behind: the next pass resolves that.
-		again, err = afterAction, nil
+		requeueAfter, err = afterAction, nil
 	}
-	return reconcile.Result{RequeueAfter: again}, err
+	return reconcile.Result{RequeueAfter: requeueAfter}, err
 }
 
 // step carries out the next step and returns when to reconcile again; 0 is never.
@@ -74,15 +74,15 @@ func (r *reconciler) step(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 	if err != nil {
 		return 0, err
 	}
-	released, again := true, whileIdle
+	released, requeueAfter := true, whileIdle
 	for _, o := range outcomes {
-		released, again = released && o.Gone, min(again, o.Again)
+		released, requeueAfter = released && o.Gone, min(requeueAfter, o.RequeueAfter)
 	}
 	if acted {
-		again = min(again, afterAction)
+		requeueAfter = min(requeueAfter, afterAction)
 	}
 	if owner.DeletionTimestamp != nil && released {
-		if err := r.confirmSeen(ctx, owner, s); err != nil {
+		if err := r.confirmSnapshot(ctx, owner, s); err != nil {
 			return 0, err
 		}
 		controllerutil.RemoveFinalizer(owner, Finalizer)
@@ -90,9 +90,9 @@ func (r *reconciler) step(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 		return 0, r.writeFinalizers(ctx, owner)
 	}
 	if released {
-		again = 0 // nothing is left, and a watch shows anything that is created again
+		requeueAfter = 0 // nothing is left, and a watch shows anything that is created again
 	}
-	return again, r.writeStatus(ctx, owner, outcomes, released)
+	return requeueAfter, r.writeStatus(ctx, owner, outcomes, released)
 }
 
 // volumes plans each volume and carries out its next step. A volume with an invalid spec, or with a denied
@@ -130,7 +130,7 @@ func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager
 func (r *reconciler) volume(ctx context.Context, observed *Observed, s *snapshot, inSpec bool) (Outcome, error) {
 	out, err := r.planned(ctx, observed, s, inSpec)
 	if out.Status.ResyncFetches = observed.fetches(); !observed.resyncRecorded() {
-		out.Again = min(out.Again, afterAction)
+		out.RequeueAfter = min(out.RequeueAfter, afterAction)
 	}
 	return out, err
 }
@@ -173,7 +173,7 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 	case errors.As(err, &stranger), controlplane.Denied(err):
 		// The API server will deny it again, so there is no hurry.
 		out.Failed, out.Status.Message, out.Actions = true, err.Error(), nil
-		out.Again = max(out.Again, whileRefused)
+		out.RequeueAfter = max(out.RequeueAfter, whileRefused)
 	default:
 		return Outcome{}, err
 	}
@@ -182,7 +182,7 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 
 // evictOnly leaves a volume whose spec cannot be parsed as it is, except for evictions that have begun.
 func (r *reconciler) evictOnly(ctx context.Context, observed *Observed, why error) (Outcome, error) {
-	out := wrong(observed, why)
+	out := invalidSpec(observed, why)
 	out.Actions = Evict(observed)
 	return out, r.applyAll(ctx, observed, out.Actions)
 }
@@ -203,7 +203,7 @@ func (r *reconciler) plan(ctx context.Context, observed *Observed, s *snapshot) 
 // an upload, so it is an error. Deleting the VolumeManager asks for no upload, except of a mirrored volume.
 func (r *reconciler) readUpload(observed *Observed) (err error) {
 	deleted := observed.Owner.DeletionTimestamp != nil
-	if observed.Source, err = parseSource(observed.Config, observed.fetches() != ""); err != nil && (!deleted || observed.holds()) {
+	if observed.Source, err = parseSource(observed.Config, observed.fetches() != ""); err != nil && (!deleted || observed.anyHeld()) {
 		return err
 	}
 	observed.Upload = observed.Source.OutputURL != "" && !deleted || observed.Source.Mirror
@@ -225,7 +225,7 @@ func (r *reconciler) writeStatus(ctx context.Context, owner *flexlvmv1.VolumeMan
 	if released {
 		shown = nil
 	}
-	r.Metrics.Show(client.ObjectKeyFromObject(owner), shown, failed(outcomes)...)
+	r.Metrics.Show(client.ObjectKeyFromObject(owner), shown, failedIDs(outcomes)...)
 	if equality.Semantic.DeepEqual(next.Status, owner.Status) {
 		return nil
 	}
@@ -251,8 +251,8 @@ func (r *reconciler) writeStatus(ctx context.Context, owner *flexlvmv1.VolumeMan
 	return nil
 }
 
-// failed returns the ids of the volumes that need a person to act.
-func failed(volumes []Outcome) (ids []string) {
+// failedIDs returns the ids of the volumes that need a person to act.
+func failedIDs(volumes []Outcome) (ids []string) {
 	for _, v := range volumes {
 		if v.Failed {
 			ids = append(ids, v.Status.ID)

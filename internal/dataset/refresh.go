@@ -36,8 +36,8 @@ func (s *Observed) versioned() bool {
 	return v == nil || persistentvolume.Options(v)[volume.OptionVersions] == "true"
 }
 
-// asked identifies the last refresh that a person asked for; empty if there was none.
-func (s *Observed) asked() string {
+// refreshDigest identifies the last refresh that a person asked for; empty if there was none.
+func (s *Observed) refreshDigest() string {
 	value := s.Owner.Annotations[replica.AnnotationRefresh]
 	if value == "" || s.Source.Writable() {
 		return ""
@@ -48,7 +48,7 @@ func (s *Observed) asked() string {
 // canRefresh reports whether replicas can be refreshed. Without versions, consumers see files change while they
 // read, so only a volume with replicas: 1 is refreshed then.
 func (p *planner) canRefresh() bool {
-	return p.versioned() && p.allHoldVersions() || p.places == nil && p.count == 1
+	return p.versioned() && p.allHoldVersions() || p.assignments == nil && p.count == 1
 }
 
 // allHoldVersions reports whether all replicas were created to hold versions. The readers' PersistentVolume
@@ -123,7 +123,7 @@ func (p *planner) visitOf(r *Replica) visit {
 		if v.next = p.Source.Refresh; v.next != nil {
 			v.last = lastChecked(r.Claim, p.Now)
 		}
-		v.onDemand = p.asked() != "" && p.asked() != r.Claim.Annotations[annotationRefreshed]
+		v.onDemand = p.refreshDigest() != "" && p.refreshDigest() != r.Claim.Annotations[annotationRefreshed]
 	}
 	return v
 }
@@ -136,7 +136,7 @@ func lastChecked(claim *corev1.PersistentVolumeClaim, now time.Time) time.Time {
 	if at.IsZero() {
 		at = complete
 	}
-	return past(at, complete, now)
+	return clampFuture(at, complete, now)
 }
 
 // refresh reports whether visits check the source.
@@ -153,7 +153,7 @@ func (v visit) refreshNow(now time.Time) bool {
 
 // due returns when the next visit is due after a Job that has ended; the zero time is never.
 func (v visit) due(after *batchv1.Job, asked string, now time.Time) time.Time {
-	at, load := endedBy(after, now), after.Labels[labelRole] == roleLoad
+	at, load := jobEndByOwnClock(after, now), after.Labels[labelRole] == roleLoad
 	var out time.Time
 	soonest := func(t time.Time) {
 		if out.IsZero() || t.Before(out) {
@@ -182,8 +182,8 @@ func (v visit) due(after *batchv1.Job, asked string, now time.Time) time.Time {
 	return out
 }
 
-// refresh plans visits of a complete replica; those that check the source take turns.
-func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+// planVisits plans visits of a complete replica; those that check the source take turns.
+func (p *planner) planVisits(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if status.State != flexlvmv1.ReplicaComplete {
 		return // it is to be evicted, or not observed
 	}
@@ -196,16 +196,16 @@ func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 	case r.Job == nil && (r.Busy || v == visit{}):
 	case r.Job == nil && !v.grows && !v.sweeps && !v.refreshNow(p.Now):
 		p.keepStale(index, r, status)
-		p.soon(v.next.Next(v.last).Sub(p.Now))
+		p.requeueAfter(v.next.Next(v.last).Sub(p.Now))
 	case r.Job == nil:
 		p.keepStale(index, r, status)
 		if checks := v.refreshNow(p.Now); !p.growsFirst(r, v, checks) && p.reserveVisit(checks) {
 			p.do(Action{Verb: Create, Object: p.task(index, r.Claim).visit(checks)})
 		}
-		p.soon(whileLoading)
-	case ended(r.Job).IsZero() || isDeleting(r.Job):
+		p.requeueAfter(whileLoading)
+	case jobEndTime(r.Job).IsZero() || isDeleting(r.Job):
 		p.visiting(index, r, status)
-		p.soon(whileLoading)
+		p.requeueAfter(whileLoading)
 	default:
 		p.visited(r, status)
 		p.visitAgain(r, v)
@@ -220,16 +220,16 @@ func (p *planner) growsFirst(r *Replica, v visit, checks bool) bool {
 
 // visitAgain deletes the last visit's Job when the next visit is due.
 func (p *planner) visitAgain(r *Replica, v visit) {
-	due := v.due(r.Job, p.asked(), p.Now)
+	due := v.due(r.Job, p.refreshDigest(), p.Now)
 	switch {
 	case due.IsZero():
 	case p.Now.Before(due):
-		p.soon(due.Sub(p.Now))
+		p.requeueAfter(due.Sub(p.Now))
 	default:
 		if p.reserveVisit(v.refresh()) {
 			p.do(Action{Verb: Delete, Object: r.Job})
 		}
-		p.soon(whileLoading)
+		p.requeueAfter(whileLoading)
 	}
 }
 
@@ -261,7 +261,7 @@ func (p *planner) countVisits() {
 
 // isRefreshing reports whether a replica has a refresh that has not ended or whose Job is being deleted.
 func isRefreshing(r *Replica) bool {
-	return r.Job != nil && isRefresh(r.Job) && (ended(r.Job).IsZero() || isDeleting(r.Job))
+	return r.Job != nil && isRefresh(r.Job) && (jobEndTime(r.Job).IsZero() || isDeleting(r.Job))
 }
 
 // isRefresh reports whether a Job fetches changes of the source into a complete replica.
@@ -279,14 +279,14 @@ func (p *planner) visiting(index int, r *Replica, status *flexlvmv1.ReplicaStatu
 	}
 	p.keepStale(index, r, status)
 	// A failed refresh is remembered by its message, to which nothing may be added.
-	if why := held(r, p.Now); why != "" && !strings.HasPrefix(status.Message, refreshFailed) {
+	if why := whyVisitWaits(r, p.Now); why != "" && !strings.HasPrefix(status.Message, refreshFailed) {
 		status.Message = strings.TrimPrefix(status.Message+"; "+why, "; ")
 	}
 }
 
-// held returns what keeps a visit's loader from running; empty if nothing does, or the loader was only just
+// whyVisitWaits returns what keeps a visit's loader from running; empty if nothing does, or the loader was only just
 // created.
-func held(r *Replica, now time.Time) string {
+func whyVisitWaits(r *Replica, now time.Time) string {
 	switch {
 	case r.Pod == nil:
 		if r.Refused != "" {
@@ -295,21 +295,21 @@ func held(r *Replica, now time.Time) string {
 	case r.Pod.Spec.NodeName != "" && stuck(r, now):
 		return fmt.Sprintf("its loader's pod on node %s does not respond; it waits for the node", r.Pod.Spec.NodeName)
 	case r.Pod.Status.Phase == corev1.PodPending && now.Sub(r.Pod.CreationTimestamp.Time) >= beforeDisplacing:
-		return waiting(r.Pod)
+		return whyWaiting(r.Pod)
 	}
 	return ""
 }
 
 // visited reports how a visit ended, and records what the replica holds since.
 func (p *planner) visited(r *Replica, status *flexlvmv1.ReplicaStatus) {
-	succeeded, failed, why := end(r.Job)
+	succeeded, failed, why := jobResult(r.Job)
 	switch {
 	case failed && isRefresh(r.Job):
 		p.markStale(r, status, refreshFailed+failure(r.Pod, why))
 	case failed:
 		status.Message = "its last visit failed: " + failure(r.Pod, why)
 	case succeeded && r.Job.Labels[labelRole] == roleVisit && r.Claim.Annotations[annotationVisit] != string(r.Job.UID):
-		p.do(p.refreshed(r))
+		p.do(p.recordVisit(r))
 	}
 }
 
@@ -326,8 +326,8 @@ func (p *planner) keepStale(index int, r *Replica, status *flexlvmv1.ReplicaStat
 	}
 }
 
-// refreshed records the result of a visit that succeeded.
-func (p *planner) refreshed(r *Replica) Action {
+// recordVisit records the result of a visit that succeeded.
+func (p *planner) recordVisit(r *Replica) Action {
 	out := Action{Verb: Annotate, Object: r.Claim, Annotations: map[string]string{annotationVisit: string(r.Job.UID)}}
 	report := reportOf(r.Pod)
 	if report == nil || report.State != protocol.StateComplete {
@@ -345,11 +345,11 @@ func (p *planner) refreshed(r *Replica) Action {
 	if !isRefresh(r.Job) {
 		return out
 	}
-	asked, looked := r.Job.Annotations[annotationRefreshed], endedBy(r.Job, p.Now)
-	if looked.Equal(longAgo) {
-		looked = p.Now // the end was only just observed; the next refresh counts from now
+	asked, checkedAt := r.Job.Annotations[annotationRefreshed], jobEndByOwnClock(r.Job, p.Now)
+	if checkedAt.Equal(longAgo) {
+		checkedAt = p.Now // the end was only just observed; the next refresh counts from now
 	}
-	out.Annotations[annotationRefreshedAt] = looked.UTC().Format(time.RFC3339)
+	out.Annotations[annotationRefreshedAt] = checkedAt.UTC().Format(time.RFC3339)
 	out.Annotations[annotationRefreshed] = asked
 	switch {
 	case report != nil && report.Contents != was.Contents:
@@ -364,8 +364,8 @@ func (p *planner) refreshed(r *Replica) Action {
 
 func orUnknown(version string) string { return cmp.Or(version, "unknown") }
 
-// tellVersion reports which version a complete replica holds.
-func (p *planner) tellVersion(r *Replica, status *flexlvmv1.ReplicaStatus) {
+// reportVersion reports which version a complete replica holds.
+func (p *planner) reportVersion(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	report := loadedReport(r.Claim)
 	status.Version, status.OldVersions = report.Contents, int32(min(report.OldVersions, 1<<20))
 	if at := timeOf(r.Claim, annotationRefreshedAt); !at.IsZero() {
@@ -382,8 +382,8 @@ func (p *planner) tellVersion(r *Replica, status *flexlvmv1.ReplicaStatus) {
 
 // adviseRefresh explains in the status why nothing is refreshed.
 func (p *planner) adviseRefresh() {
-	if (p.Source.Refresh != nil || p.asked() != "") && !p.canRefresh() {
+	if (p.Source.Refresh != nil || p.refreshDigest() != "") && !p.canRefresh() {
 		p.out.Advice = append(p.out.Advice, "refresh is disabled: an older flexlvm without versions created this volume, and consumers of several replicas would see files change while they read; create a new volume to use refresh")
 	}
-	p.out.Refreshes = p.Source.Refresh != nil || p.asked() != ""
+	p.out.Refreshes = p.Source.Refresh != nil || p.refreshDigest() != ""
 }

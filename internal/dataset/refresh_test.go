@@ -56,7 +56,7 @@ func TestRefreshAfterGrowth(t *testing.T) {
 	r := s.holding(0, "one")
 	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
 	s.Source.Capacity = resource.MustParse("2Gi")
-	r.Claim.Spec.Resources, r.Job = room(s.Source.Capacity), nil
+	r.Claim.Spec.Resources, r.Job = storageRequest(s.Source.Capacity), nil
 	s.requirePlan()
 	r.Volume.Spec.Capacity[corev1.ResourceStorage] = s.Source.Capacity
 	r.Claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimFileSystemResizePending, Status: corev1.ConditionTrue}}
@@ -210,7 +210,7 @@ func TestRefreshThatALoadHasBroughtAlready(t *testing.T) {
 	job := s.requirePlan("create job v-a-0").Actions[0]
 	r.goes(job, s.Now, batchv1.JobComplete, `{"state":"complete","contents":"one"}`)
 	out := s.requirePlan("annotate claim v-a-0")
-	require.Equal(t, s.asked(), out.Actions[0].Annotations[annotationRefreshed])
+	require.Equal(t, s.refreshDigest(), out.Actions[0].Annotations[annotationRefreshed])
 	accept(t, out)
 	r.Volume.Annotations[replica.AnnotationComplete] = replica.Complete
 	s.Labelled = []string{"node-0"}
@@ -332,10 +332,10 @@ func TestRefreshOfACopyOfTheVersionBefore(t *testing.T) {
 	// A copy of a replica that was already refreshed satisfies the request.
 	s = newRack(t, 2)
 	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
-	s.serving(0).Claim.Annotations[annotationRefreshed] = s.asked()
+	s.serving(0).Claim.Annotations[annotationRefreshed] = s.refreshDigest()
 	r = s.claimed(1)
 	r.goes(s.requirePlan("create job v-a-1").Actions[0], s.Now, batchv1.JobComplete, indexed)
-	require.Equal(t, s.asked(), s.plan2(t).Actions[0].Annotations[annotationRefreshed])
+	require.Equal(t, s.refreshDigest(), s.plan2(t).Actions[0].Annotations[annotationRefreshed])
 }
 
 // Refreshes ask the source like loads, so sourceLoaders bounds the sum of both.

@@ -16,12 +16,12 @@ import (
 // patience is how long a Job has to be observed without a pod before its events are read.
 const patience = 5 * time.Second
 
-// refusedOr returns why the API server refuses the pod, and otherwise idle.
+// refusedOr returns why the API server refuses the pod, and otherwise whyIdle.
 func refusedOr(refused string, pod *corev1.Pod) string {
 	if pod == nil && refused != "" {
 		return "its loader's pod is refused: " + refused
 	}
-	return idle(pod)
+	return whyIdle(pod)
 }
 
 // A podlessJob is a Job that has had no pod for at least patience.

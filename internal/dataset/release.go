@@ -11,17 +11,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// readers creates the claim of all consumers and its PersistentVolume, and recreates them if they can no longer
+// planReaders creates the claim of all consumers and its PersistentVolume, and recreates them if they can no longer
 // serve. The two name each other. The claim comes first: if its name is already used, no PersistentVolume may
 // exist that another claim could bind.
-func (p *planner) readers() {
+func (p *planner) planReaders() {
 	volume, claim := p.Readers.Volume, p.Readers.Claim
 	offer := p.own()
 	if p.Offer != nil {
 		offer = *p.Offer
 	}
 	switch {
-	case volume != nil && (p.spent(volume) || isDeleting(volume)):
+	case volume != nil && (p.isUnusable(volume) || isDeleting(volume)):
 		p.out.Status.Message = "its claim for consumers is being created again"
 		p.deleteReaders()
 	case claim != nil && (isDeleting(claim) || claim.Status.Phase == corev1.ClaimLost):
@@ -37,9 +37,9 @@ func (p *planner) readers() {
 	}
 }
 
-// spent reports whether a PersistentVolume can no longer be bound by any claim, or leads to another share or
+// isUnusable reports whether a PersistentVolume can no longer be bound by any claim, or leads to another share or
 // dataset than the spec asks for.
-func (p *planner) spent(volume *corev1.PersistentVolume) bool {
+func (p *planner) isUnusable(volume *corev1.PersistentVolume) bool {
 	other := p.Source.NFS == nil && volume.Spec.NFS != nil || p.Source.NFS != nil && (volume.Spec.NFS == nil || *volume.Spec.NFS != *p.Source.NFS ||
 		!slices.Contains(volume.Spec.AccessModes, p.Config.AccessMode))
 	other = other || p.Offer != nil && !leadsTo(volume, *p.Offer) || p.Offer == nil && volume.Labels[replica.LabelShared] != ""
@@ -66,33 +66,33 @@ func (p *planner) deleteReaders() bool {
 	return true
 }
 
-// release releases the volume: first the nodes lose the label, so that no more pods come, then the content is
+// planRelease releases the volume: first the nodes lose the label, so that no more pods come, then the content is
 // uploaded, then the consumers' claim is deleted, then the replicas, and with them the Job of an upload of what
 // consumers wrote. The status records the upload before the first of these is deleted. Evictions that have
 // begun do not wait for any of that.
-func (p *planner) release() {
-	p.soon(whileLoading)
+func (p *planner) planRelease() {
+	p.requeueAfter(whileLoading)
 	p.out.Status.Message = "is released"
 	switch {
-	case p.keepsDropped(), p.holdUnsent():
+	case p.keepsDropped(), p.keepsHeld():
 		p.evict()
 	case len(p.Labelled) > 0:
 		for _, node := range p.Labelled {
 			p.do(Action{Verb: Unlabel, Node: node, Key: p.label()})
 		}
-	case !p.endUse():
+	case !p.releaseConsumers():
 		p.evict() // pods that keep the rest, or an upload that fails, may do so forever
 	default:
 		p.releaseReplicas()
 		if len(p.out.Status.Nodes) == 0 && p.UploadJob == nil {
-			p.out.Gone, p.out.Status.Message, p.out.Again = true, "released"+p.notUploaded(), whileIdle
+			p.out.Gone, p.out.Status.Message, p.out.RequeueAfter = true, "released"+p.notUploaded(), whileIdle
 		}
 	}
 }
 
-// endUse uploads the content of the volume, and deletes the claims by which consumers reach it. It reports
+// releaseConsumers uploads the content of the volume, and deletes the claims by which consumers reach it. It reports
 // whether both are done.
-func (p *planner) endUse() bool {
+func (p *planner) releaseConsumers() bool {
 	if p.Upload && !p.ensureUploaded() {
 		return false
 	}
@@ -127,10 +127,10 @@ func (p *planner) releaseReplicas() {
 	}
 }
 
-// holdUnsent keeps content that a mirror may not have uploaded while its destination is unknown, because the
-// spec no longer names the volume. It reports whether it does.
-func (p *planner) holdUnsent() bool {
-	r := p.unsent()
+// keepsHeld reports whether content is kept that a mirror may not have uploaded, and plans that. Its destination is
+// unknown while the spec does not name the volume.
+func (p *planner) keepsHeld() bool {
+	r := p.firstHeld()
 	switch {
 	case r == nil || p.Upload && !isDeleting(r.Claim):
 		return false
@@ -144,7 +144,7 @@ func (p *planner) holdUnsent() bool {
 		p.out.Status.Nodes = append(p.out.Status.Nodes, status)
 		return true
 	}
-	p.out.Failed, p.out.Again = true, whileIdle
+	p.out.Failed, p.out.RequeueAfter = true, whileIdle
 	p.out.Status.Message = fmt.Sprintf("the spec no longer says where to upload the content of claim %s, so it is kept: add the volume again as it was, or remove the finalizer %s from the claim to give its content up", r.Claim.Name, finalizerMirror)
 	return true
 }
@@ -177,7 +177,7 @@ func (p *planner) ensureUploaded() bool {
 		p.out.Status.Uploaded = p.before().Uploaded // nothing was written since, whatever the spec was
 		return true
 	}
-	if was != "" && !p.isWritable(from.Claim) && (isDeleting(from.Claim) || len(p.InUse) == 0) {
+	if was != "" && !p.isWritable(from.Claim) && (isDeleting(from.Claim) || len(p.Consumers) == 0) {
 		p.out.Status.Uploaded = was
 		return true
 	}
@@ -208,19 +208,19 @@ func (s *Observed) before() flexlvmv1.VolumeStatus {
 func (p *planner) planUpload(index int, from *Replica) bool {
 	if isDeleting(from.Claim) || from.Claim.Status.Phase == corev1.ClaimLost {
 		p.out.Failed = true
-		p.out.Status.Message = fmt.Sprintf("cannot be uploaded to %s: claim %s is being deleted or has lost its PersistentVolume%s", p.Source.Target(), from.Claim.Name, wayOut(from))
+		p.out.Status.Message = fmt.Sprintf("cannot be uploaded to %s: claim %s is being deleted or has lost its PersistentVolume%s", p.Source.Target(), from.Claim.Name, giveUpAdvice(from))
 		return false
 	}
 	if !p.isOfSpec(index, from) {
 		return false
 	}
 	task := p.uploadTask(index, from.Claim)
-	succeeded, failed, why := end(p.UploadJob)
+	succeeded, failed, why := jobResult(p.UploadJob)
 	status := flexlvmv1.ReplicaStatus{State: flexlvmv1.ReplicaUploading, Claim: from.Claim.Name, Node: from.Node}
 	switch {
-	case len(p.InUse) > 0:
+	case len(p.Consumers) > 0:
 		// An upload that has begun may miss what these pods write.
-		p.out.Status.Message = "is uploaded as soon as no pod uses it; pods that use it: " + firstOf(p.InUse)
+		p.out.Status.Message = "is uploaded as soon as no pod uses it; pods that use it: " + firstOf(p.Consumers)
 		p.deleteUploadJob()
 		return false
 	case p.UploadJob == nil && p.deleteLoader(from):
@@ -237,14 +237,14 @@ func (p *planner) planUpload(index int, from *Replica) bool {
 		p.deleteUploadJob()
 	case succeeded:
 		p.out.Status.Uploaded, p.out.Status.Message = p.Source.Target(), "was uploaded to "+p.Source.Target()
-		p.soon(afterAction)
+		p.requeueAfter(afterAction)
 		return p.wasUploaded() != "" // nothing is deleted before the status records the upload
 	case failed:
 		p.uploadFailed(from, &status, why)
 	default:
 		p.out.Status.Message = "is uploaded to " + p.Source.Target()
 		if status.Message = refusedOr(p.UploadRefused, p.UploadPod); status.Message != "" {
-			p.out.Status.Message += "; " + status.Message + wayOut(from)
+			p.out.Status.Message += "; " + status.Message + giveUpAdvice(from)
 		}
 	}
 	p.out.Status.Nodes = append(p.out.Status.Nodes, status)
@@ -262,13 +262,13 @@ func (p *planner) wasWatched(from *Replica) bool {
 // isUploadSure reports whether the upload that the status records has all that pods can have written to a claim that
 // somebody else deletes. No new pod can mount the claim, so the upload cannot be repeated.
 func (p *planner) isUploadSure(from *Replica) bool {
-	succeeded, _, _ := end(p.UploadJob)
-	return succeeded && p.wasUploaded() != "" && len(p.InUse) == 0 && p.wasWatched(from)
+	succeeded, _, _ := jobResult(p.UploadJob)
+	return succeeded && p.wasUploaded() != "" && len(p.Consumers) == 0 && p.wasWatched(from)
 }
 
 // deleteLoader deletes the Job of a loader that still works on a replica, and reports whether there is one.
 func (p *planner) deleteLoader(from *Replica) bool {
-	if from.Job == nil || !ended(from.Job).IsZero() {
+	if from.Job == nil || !jobEndTime(from.Job).IsZero() {
 		return from.Busy
 	}
 	if !isDeleting(from.Job) {
@@ -279,19 +279,19 @@ func (p *planner) deleteLoader(from *Replica) bool {
 
 // uploadFailed handles a failed upload Job. A Job whose loader never ran, or was interrupted, is recreated.
 func (p *planner) uploadFailed(from *Replica, status *flexlvmv1.ReplicaStatus, why string) {
-	if !hasRun(p.UploadPod) || wasInterrupted(p.UploadPod) {
+	if !loaderStarted(p.UploadPod) || wasInterrupted(p.UploadPod) {
 		status.Message = couldNotRun(p.UploadPod) + "; it is retried"
-		p.out.Status.Message = "is uploaded to " + p.Source.Target() + "; " + status.Message + wayOut(from)
+		p.out.Status.Message = "is uploaded to " + p.Source.Target() + "; " + status.Message + giveUpAdvice(from)
 		p.recreateLater(p.UploadJob)
 		return
 	}
 	p.out.Failed, status.State = true, flexlvmv1.ReplicaFailed
 	status.Message = failure(p.UploadPod, why)
-	p.out.Status.Message = "cannot be uploaded to " + p.Source.Target() + ", so it is kept: " + status.Message + wayOut(from)
+	p.out.Status.Message = "cannot be uploaded to " + p.Source.Target() + ", so it is kept: " + status.Message + giveUpAdvice(from)
 }
 
-// wayOut returns how to give up the content of a claim that waits for its upload; empty if it does not wait.
-func wayOut(r *Replica) string {
+// giveUpAdvice returns how to give up the content of a claim that waits for its upload; empty if it does not wait.
+func giveUpAdvice(r *Replica) string {
 	if !isHeld(r.Claim) {
 		return ""
 	}
@@ -304,7 +304,7 @@ func (p *planner) isOfSpec(index int, from *Replica) bool {
 		return true
 	}
 	p.out.Failed = true
-	p.out.Status.Message = fmt.Sprintf("cannot be uploaded to %s, so it is kept: claim %s holds what the volume asked for earlier; undo that change%s", p.Source.Target(), from.Claim.Name, wayOut(from))
+	p.out.Status.Message = fmt.Sprintf("cannot be uploaded to %s, so it is kept: claim %s holds what the volume asked for earlier; undo that change%s", p.Source.Target(), from.Claim.Name, giveUpAdvice(from))
 	return false
 }
 

@@ -218,18 +218,18 @@ func TestLoadStaysTheSame(t *testing.T) {
 	require.Equal(t, "9841aef28abe6c27", before)
 }
 
-// A newly registered Node lacks for a while the labels that other programs set, so it is not barred before
-// settle.
-func TestNewNodesBarNothing(t *testing.T) {
-	affinity := withData(has("pool"))
+// A newly registered Node lacks for a while the labels that other programs set, so it counts as not matching only after
+// labelGrace.
+func TestNewNodesMayStillMatch(t *testing.T) {
+	affinity := affinityFor(labelExists("pool"))
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", CreationTimestamp: metav1.NewTime(now)}}
-	seen, err := nodesFor([]*corev1.Node{node}, affinity, nil, now.Add(settle-time.Second))
+	seen, err := fitNodes([]*corev1.Node{node}, affinity, nil, now.Add(labelGrace-time.Second))
 	require.NoError(t, err)
-	require.Empty(t, seen.barred)
+	require.Empty(t, seen.notMatching)
 	require.Empty(t, seen.matching)
-	seen, err = nodesFor([]*corev1.Node{node}, affinity, nil, now.Add(settle))
+	seen, err = fitNodes([]*corev1.Node{node}, affinity, nil, now.Add(labelGrace))
 	require.NoError(t, err)
-	require.True(t, seen.barred["n"])
+	require.True(t, seen.notMatching["n"])
 }
 
 // The arguments, mounts and permissions of a loader's pod.
@@ -262,7 +262,7 @@ func TestLoaderPod(t *testing.T) {
 	terms := pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	require.Len(t, terms, 2)
 	for _, term := range terms { // terms are alternatives, so each has the condition
-		require.Contains(t, term.MatchExpressions, lacks(stage.label()))
+		require.Contains(t, term.MatchExpressions, labelDoesNotExist(stage.label()))
 	}
 	require.Len(t, stage.Config.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions, 1, "the user's own is as it was")
 	require.Equal(t, corev1.LabelHostname, pod.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].TopologyKey)
@@ -278,22 +278,22 @@ func TestNodesFor(t *testing.T) {
 		node("c", map[string]string{"disk": "slow"}),
 		node("d", map[string]string{"disk": "fast"}, corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute}),
 	}
-	seen, err := nodesFor(nodes, nil, nil, now)
+	seen, err := fitNodes(nodes, nil, nil, now)
 	require.NoError(t, err)
 	require.Len(t, seen.fitting, 3)
-	require.Empty(t, seen.barred)
-	affinity := withData(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn, Values: []string{"fast"}})
-	seen, err = nodesFor(nodes, affinity, []corev1.Toleration{{Key: "gpu", Value: "yes"}}, now)
+	require.Empty(t, seen.notMatching)
+	affinity := affinityFor(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn, Values: []string{"fast"}})
+	seen, err = fitNodes(nodes, affinity, []corev1.Toleration{{Key: "gpu", Value: "yes"}}, now)
 	require.NoError(t, err)
 	require.Equal(t, 3, len(seen.fitting), "a node that is not ready for a while counts")
-	require.Equal(t, map[string]bool{"c": true}, seen.barred)
+	require.Equal(t, map[string]bool{"c": true}, seen.notMatching)
 	require.Equal(t, map[string]bool{"a": true, "b": true, "d": true}, seen.matching)
-	_, err = nodesFor(nodes, withData(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn}), nil, now)
+	_, err = fitNodes(nodes, affinityFor(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn}), nil, now)
 	require.ErrorContains(t, err, `read nodeAffinity, key "disk"`)
 	affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0] = corev1.NodeSelectorTerm{
 		MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"c"}}},
 	}
-	seen, err = nodesFor(nodes, affinity, nil, now)
+	seen, err = fitNodes(nodes, affinity, nil, now)
 	require.NoError(t, err)
 	require.Len(t, seen.fitting, 1)
 }
@@ -324,8 +324,8 @@ func TestStatusOf(t *testing.T) {
 		"cannot be uploaded":            {"Running", "Completed", []Outcome{outcome("a", 0, 0, true)}, false, "Failed", "failed to deploy all the sub-resources"},
 		"was released":                  {"Running", "Completed", []Outcome{outcome("a", 0, 0, false)}, true, "Completed", "released all sub-resources"},
 		"a volume goes that was asked":  {"Pending", "", []Outcome{outcome("a", 2, 2, false), {Former: true}}, false, "Running", "successfully deployed all sub-resources"},
-		"what is not known never runs":  {"Pending", "", []Outcome{wrong(unknown, errChanged)}, false, "Failed", "failed to deploy all the sub-resources"},
-		"and does not run on from then": {"Running", "", []Outcome{wrong(unknown, errChanged)}, false, "Failed", "failed to deploy all the sub-resources"},
+		"what is not known never runs":  {"Pending", "", []Outcome{invalidSpec(unknown, errChanged)}, false, "Failed", "failed to deploy all the sub-resources"},
+		"and does not run on from then": {"Running", "", []Outcome{invalidSpec(unknown, errChanged)}, false, "Failed", "failed to deploy all the sub-resources"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			owner := &flexlvmv1.VolumeManager{Spec: flexlvmv1.VolumeManagerSpec{State: c.wants}, Status: flexlvmv1.VolumeManagerStatus{State: c.was}}

@@ -43,16 +43,16 @@ func statusOf(owner *flexlvmv1.VolumeManager, volumes []Outcome, released bool) 
 		out.State, out.Message = flexlvmv1.StatePending, flexlvmv1.MessagePending
 	}
 	out.Summary = summarize(volumes)
-	condition(&out, flexlvmv1.ConditionReady, count.usable == count.volumes && !released, "Usable", "every volume can be used", "NotUsable", out.Summary.Message, owner.Generation)
-	condition(&out, flexlvmv1.ConditionLoaded, count.loaded && !released, "Complete", "every replica is complete", "NotComplete", out.Summary.Message, owner.Generation)
-	refreshed(&out, volumes, owner.Generation)
-	advise(&out, volumes, owner.Generation)
-	truncated(&out, owner.Generation)
+	setCondition(&out, flexlvmv1.ConditionReady, count.usable == count.volumes && !released, "Usable", "every volume can be used", "NotUsable", out.Summary.Message, owner.Generation)
+	setCondition(&out, flexlvmv1.ConditionLoaded, count.loaded && !released, "Complete", "every replica is complete", "NotComplete", out.Summary.Message, owner.Generation)
+	setRefreshedCondition(&out, volumes, owner.Generation)
+	setAdviceCondition(&out, volumes, owner.Generation)
+	setTruncatedCondition(&out, owner.Generation)
 	return out
 }
 
-// truncated reports which volumes have more replicas than the status lists by name.
-func truncated(out *flexlvmv1.VolumeManagerStatus, generation int64) {
+// setTruncatedCondition sets which volumes have more replicas than the status lists by name.
+func setTruncatedCondition(out *flexlvmv1.VolumeManagerStatus, generation int64) {
 	var ids []string
 	for _, v := range out.Volumes {
 		if len(v.States) > 0 {
@@ -62,13 +62,13 @@ func truncated(out *flexlvmv1.VolumeManagerStatus, generation int64) {
 	if len(ids) == 0 && meta.FindStatusCondition(out.Conditions, flexlvmv1.ConditionTruncated) == nil {
 		return
 	}
-	condition(out, flexlvmv1.ConditionTruncated, len(ids) > 0, "ManyReplicas",
+	setCondition(out, flexlvmv1.ConditionTruncated, len(ids) > 0, "ManyReplicas",
 		fmt.Sprintf("%d of the replicas of %s are listed by name; states counts all of them", mostReplicas, strings.Join(ids, ", ")), "AllListed", "", generation)
 }
 
-// refreshed reports whether replicas hold what their sources have, as far as that was checked. There is no
+// setRefreshedCondition sets whether replicas hold what their sources have, as far as that was checked. There is no
 // condition if it never was.
-func refreshed(out *flexlvmv1.VolumeManagerStatus, volumes []Outcome, generation int64) {
+func setRefreshedCondition(out *flexlvmv1.VolumeManagerStatus, volumes []Outcome, generation int64) {
 	var stale []string
 	asked := false
 	for _, v := range volumes {
@@ -80,19 +80,19 @@ func refreshed(out *flexlvmv1.VolumeManagerStatus, volumes []Outcome, generation
 	if !asked && meta.FindStatusCondition(out.Conditions, flexlvmv1.ConditionRefreshed) == nil {
 		return
 	}
-	condition(out, flexlvmv1.ConditionRefreshed, len(stale) == 0, "Refreshed", "no refresh has failed", "RefreshFailed", bounded(stale), generation)
+	setCondition(out, flexlvmv1.ConditionRefreshed, len(stale) == 0, "Refreshed", "no refresh has failed", "RefreshFailed", conditionMessage(stale), generation)
 }
 
-// bounded joins lines into the message of a condition.
-func bounded(lines []string) string {
+// conditionMessage joins lines into the message of a condition.
+func conditionMessage(lines []string) string {
 	return volume.Clip(strings.Join(lines, "\n"), mostAdvice, " …")
 }
 
 // mostAdvice bounds the message of a condition, in bytes.
 const mostAdvice = 4096
 
-// advise reports messages for users. There is no condition if there never was any message.
-func advise(out *flexlvmv1.VolumeManagerStatus, volumes []Outcome, generation int64) {
+// setAdviceCondition sets the messages for users. There is no condition if there never was any message.
+func setAdviceCondition(out *flexlvmv1.VolumeManagerStatus, volumes []Outcome, generation int64) {
 	var lines []string
 	for _, v := range volumes {
 		for _, advice := range v.Advice {
@@ -102,7 +102,7 @@ func advise(out *flexlvmv1.VolumeManagerStatus, volumes []Outcome, generation in
 	if len(lines) == 0 && meta.FindStatusCondition(out.Conditions, flexlvmv1.ConditionAdvice) == nil {
 		return
 	}
-	condition(out, flexlvmv1.ConditionAdvice, len(lines) > 0, "Advised", bounded(lines), "None", "", generation)
+	setCondition(out, flexlvmv1.ConditionAdvice, len(lines) > 0, "Advised", conditionMessage(lines), "None", "", generation)
 }
 
 // tally counts volumes.
@@ -111,12 +111,12 @@ type tally struct {
 	all             bool // all of them have all their replicas ready
 	loaded          bool // all of them have all their replicas complete
 	failed          bool // one of them has failed
-	begun           bool
+	counted         bool
 }
 
 func (t *tally) add(v Outcome) {
-	if !t.begun {
-		t.begun, t.all, t.loaded = true, true, true
+	if !t.counted {
+		t.counted, t.all, t.loaded = true, true, true
 	}
 	t.failed = t.failed || v.Failed
 	t.all = t.all && v.Status.ReadyReplicas >= v.Status.Replicas && v.Status.Replicas > 0
@@ -126,7 +126,7 @@ func (t *tally) add(v Outcome) {
 	}
 }
 
-func condition(out *flexlvmv1.VolumeManagerStatus, kind string, is bool, yes, because, no, why string, generation int64) {
+func setCondition(out *flexlvmv1.VolumeManagerStatus, kind string, is bool, yes, because, no, why string, generation int64) {
 	c := metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: yes, Message: because, ObservedGeneration: generation}
 	if !is {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, no, why
@@ -157,7 +157,7 @@ func summarize(volumes []Outcome) flexlvmv1.DatasetSummary {
 			total.SecondsLeft = max(total.SecondsLeft, p.SecondsLeft)
 		}
 		for _, r := range s.Nodes {
-			if r.Node != "" && holds(r.State) {
+			if r.Node != "" && mayHoldData(r.State) {
 				nodes[r.Node] = true
 			}
 		}
@@ -200,9 +200,9 @@ func versionsOf(counts map[string]int32) string {
 	return strings.Join(out, ",")
 }
 
-// holds reports whether a replica in this state has data, or may have. In other states it only names the node
+// mayHoldData reports whether a replica in this state has data, or may have. In other states it only names the node
 // that it is for.
-func holds(state flexlvmv1.ReplicaState) bool {
+func mayHoldData(state flexlvmv1.ReplicaState) bool {
 	return state != flexlvmv1.ReplicaWaiting && state != flexlvmv1.ReplicaFailed && state != flexlvmv1.ReplicaDisplaced
 }
 

@@ -43,7 +43,7 @@ const mostAhead = 10
 func (p *planner) countNodes() int {
 	out := len(p.Fitting)
 	for _, r := range p.Replicas {
-		if r.Claim != nil && !isDeleting(r.Claim) && p.Barred[r.Node] && p.mustLeaveNode(r) == "" {
+		if r.Claim != nil && !isDeleting(r.Claim) && p.NotMatching[r.Node] && p.mustLeaveNode(r) == "" {
 			out++
 		}
 	}
@@ -52,13 +52,13 @@ func (p *planner) countNodes() int {
 
 // message returns VCK's message where VCK had one, and otherwise what keeps the volume from being ready.
 func (p *planner) message() string {
-	if p.places != nil && p.count == 0 {
+	if p.assignments != nil && p.count == 0 {
 		return "no node matches nodeAffinity and tolerations; the first that does gets a replica"
 	}
 	if p.out.Loaded == p.count || p.out.Status.ReadyReplicas == p.count {
 		return flexlvmv1.MessageSuccess
 	}
-	if p.places == nil && p.nodes < int(p.count) {
+	if p.assignments == nil && p.nodes < int(p.count) {
 		p.out.Failed = true
 		return fmt.Sprintf("replicas [%d] greater than number of nodes [%d]", p.count, p.nodes)
 	}
@@ -74,7 +74,7 @@ func (p *planner) message() string {
 
 // named returns a replica and its state; with replicas: All also the number of replicas in that state.
 func (p *planner) named(r flexlvmv1.ReplicaStatus) string {
-	if p.places == nil {
+	if p.assignments == nil {
 		return fmt.Sprintf("%s %s", r.Claim, r.State)
 	}
 	alike := 0

@@ -20,10 +20,10 @@ func TestUpload(t *testing.T) {
 	})
 	r := s.completed(0)
 	s.Labelled, s.Wanted, s.Upload = nil, false, true
-	s.InUse = []string{"trainer"}
+	s.Consumers = []string{"trainer"}
 	out := s.requirePlan()
 	require.Contains(t, out.Status.Message, "as soon as no pod uses it; pods that use it: trainer")
-	s.InUse = nil
+	s.Consumers = nil
 	out = s.requirePlan("create job v-a-put")
 	s.UploadJob = out.Actions[0].Object.(*batchv1.Job)
 	args := s.UploadJob.Spec.Template.Spec.Containers[0].Args
@@ -155,7 +155,7 @@ func TestRefresh(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = 1, "10m" })
 	r := s.completed(0)
 	out := s.requirePlan()
-	require.Less(t, out.Again, time.Minute)
+	require.Less(t, out.RequeueAfter, time.Minute)
 	s.Now = now.Add(10 * time.Minute)
 	s.requirePlan("delete job v-a-0")
 	r.Job = nil

@@ -175,7 +175,7 @@ func TestOptionsAreDocumented(t *testing.T) {
 	_, table, found := strings.Cut(string(moved), "## Every option")
 	require.True(t, found)
 	table, _, _ = strings.Cut(table, "| published manifest |")
-	told := map[string]bool{}
+	documented := map[string]bool{}
 	for line := range strings.Lines(table) {
 		cells := strings.Split(line, "|")
 		if len(cells) != 5 || !strings.Contains(cells[1], "`") {
@@ -184,13 +184,13 @@ func TestOptionsAreDocumented(t *testing.T) {
 		require.NotEmpty(t, strings.TrimSpace(cells[2]), line)
 		require.NotEmpty(t, strings.TrimSpace(cells[3]), line)
 		for _, name := range strings.Split(cells[1], ",") {
-			told[strings.Trim(name, " `")] = true
+			documented[strings.Trim(name, " `")] = true
 		}
 	}
 	require.Equal(t, []string{
 		"EndpointURL", "awsCredentialsSecretName", "branch", "dataPath", "distributionStrategy", "endpointURL", "filePath", "inputPath", "outputPath",
 		"pachydermServiceAddress", "path", "recursive", "repo", "resync", "server", "sourceURL", "timeoutForDataDownload",
-	}, slices.Sorted(maps.Keys(told)))
+	}, slices.Sorted(maps.Keys(documented)))
 	ours, err := os.ReadFile("../../docs/datasets.md")
 	require.NoError(t, err)
 	definition, err := os.ReadFile("../../installer/base/crd/flexlvm.io_volumemanagers.yaml")
@@ -198,7 +198,7 @@ func TestOptionsAreDocumented(t *testing.T) {
 	for kind, source := range sources {
 		for _, option := range source.options {
 			require.Contains(t, string(definition), "'"+option+"'", kind)
-			if !told[option] {
+			if !documented[option] {
 				require.Contains(t, string(ours), "`"+option+"`", kind)
 			}
 		}

@@ -42,7 +42,7 @@ func (r *reconciler) addWithdrawn(ctx context.Context, observed *Observed) error
 // Kubernetes keeps a claim while pods use it; its PersistentVolume is deleted after it.
 func (p *planner) withdraw() {
 	for _, object := range p.Withdrawn {
-		p.soon(whileLoading)
+		p.requeueAfter(whileLoading)
 		if !isDeleting(object) {
 			p.do(Action{Verb: Delete, Object: object})
 		}

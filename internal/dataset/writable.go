@@ -30,9 +30,9 @@ func (s *Observed) isWritten(claim *corev1.PersistentVolumeClaim) bool {
 	return s.Source.Writable() || claim.Annotations[replica.AnnotationWritable] != ""
 }
 
-// keep plans a replica whose claim is kept. If the replica differs from the spec, it stays as it is and usable,
+// planWritable plans a replica whose claim is kept. If the replica differs from the spec, it stays as it is and usable,
 // and the status reports that. Only a claim that was created for another source is not shown to consumers.
-func (p *planner) keep(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+func (p *planner) planWritable(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	loaded := r.Claim.Annotations[replica.AnnotationComplete] != ""
 	if !loaded && p.loadFailed(index, r, status) {
 		return
@@ -40,16 +40,16 @@ func (p *planner) keep(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	why := p.differs(index, r)
 	switch {
 	case loaded && p.shown(r.Claim):
-		p.complete(r, status)
+		p.planServing(r, status)
 		switch {
 		case why != "": // a mirror keeps uploading to its old target
 		case p.Source.Mirror:
-			p.mirror(index, r, status)
+			p.planMirror(index, r, status)
 		default:
-			p.refresh(index, r, status)
+			p.planVisits(index, r, status)
 		}
 	case why == "":
-		p.loading(index, r, status)
+		p.planLoading(index, r, status)
 	default:
 		status.State = flexlvmv1.ReplicaFailed
 	}
@@ -93,7 +93,7 @@ func (p *planner) keepsDropped() bool {
 	}
 	for _, index := range p.indexes() {
 		if r := p.Replicas[index]; r != nil && p.isWritable(r.Claim) {
-			p.out.Failed, p.out.Again = true, whileIdle
+			p.out.Failed, p.out.RequeueAfter = true, whileIdle
 			p.out.Status.Message = fmt.Sprintf("is no longer in the spec; claim %s is kept, as consumers may have written to it: name the volume again, or delete the claim to give up what is in it", r.Claim.Name)
 			return true
 		}

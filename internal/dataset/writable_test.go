@@ -31,7 +31,7 @@ func TestWhatConsumersWroteIsKept(t *testing.T) {
 		"another source":  {func(s *stage, _ *Replica) { s.Source.URL = "s3://b/q/" }, "it holds what the volume asked for earlier", 1},
 		"a newer flexlvm": {func(_ *stage, r *Replica) { r.Claim.Annotations[annotationLoad] = "of another digest" }, "it holds what the volume asked for earlier", 1},
 		"its node lost its labels": {func(s *stage, r *Replica) {
-			s.Barred["node-0"], r.Claim.Annotations[annotationAffinity] = true, affinityDigest(withData(has("pool")))
+			s.NotMatching["node-0"], r.Claim.Annotations[annotationAffinity] = true, affinityDigest(affinityFor(labelExists("pool")))
 		}, "its node is no longer among those", 1},
 		"one too many": {func(s *stage, _ *Replica) { s.Config.Replicas = 0 }, "there are more replicas than the volume asks for", 1},
 		"no PersistentVolume": {func(s *stage, r *Replica) {
@@ -164,7 +164,7 @@ func TestVisitOfWritableLoadsNothing(t *testing.T) {
 	s := newWritable(t)
 	r := s.completed(0)
 	s.Source.Capacity = resource.MustParse("2Gi")
-	r.Claim.Spec.Resources, r.Job = room(s.Source.Capacity), nil
+	r.Claim.Spec.Resources, r.Job = storageRequest(s.Source.Capacity), nil
 	out := s.requirePlan("create job v-a-0")
 	visit := out.Actions[0].Object.(*batchv1.Job)
 	require.Equal(t, "prepare", visit.Spec.Template.Spec.Containers[0].Args[0])
@@ -221,19 +221,19 @@ func TestUploadBeforeItIsComplete(t *testing.T) {
 func TestUploadIsRepeatedForPodsThatCame(t *testing.T) {
 	t.Run("while it runs", func(t *testing.T) {
 		s, _ := newUpload(t)
-		s.UploadJob.Status.Conditions, s.InUse = nil, []string{"trainer"}
+		s.UploadJob.Status.Conditions, s.Consumers = nil, []string{"trainer"}
 		out := s.requirePlan("delete job v-a-put")
 		require.Contains(t, out.Status.Message, "pods that use it: trainer")
 	})
 	t.Run("before its end is seen", func(t *testing.T) {
 		s, _ := newUpload(t)
-		s.InUse = []string{"trainer"}
+		s.Consumers = []string{"trainer"}
 		require.Empty(t, s.requirePlan("delete job v-a-put").Status.Uploaded)
 	})
 	t.Run("before anything goes", func(t *testing.T) {
 		s, _ := newUpload(t)
 		s.recorded(s.requirePlan())
-		s.InUse = []string{"trainer"}
+		s.Consumers = []string{"trainer"}
 		require.Empty(t, s.requirePlan("delete job v-a-put").Status.Uploaded)
 	})
 }
@@ -276,7 +276,7 @@ func TestUploadOfReadReplicas(t *testing.T) {
 
 // If no replica is complete on Completed, nothing is lost, and the status reports that nothing was uploaded.
 func TestNothingToUpload(t *testing.T) {
-	const told = "released; nothing was uploaded to s3://out/, because no complete replica holds what the volume asks for; the source still has its data"
+	const message = "released; nothing was uploaded to s3://out/, because no complete replica holds what the volume asks for; the source still has its data"
 	begin := func(t *testing.T) *stage {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["outputURL"] = 1, "s3://out/" })
 		s.Owner.Generation, s.Owner.Status.State = 2, flexlvmv1.StateRunning
@@ -290,15 +290,15 @@ func TestNothingToUpload(t *testing.T) {
 		r.Claim, r.Job = nil, nil
 		out := s.requirePlan()
 		require.True(t, out.Gone)
-		require.Equal(t, told, out.Status.Message)
+		require.Equal(t, message, out.Status.Message)
 		// The message stays in the status, also after an edit.
 		s.recorded(out)
 		s.Owner.Status.State, s.Owner.Generation = flexlvmv1.StateCompleted, 3
-		require.Equal(t, told, s.requirePlan().Status.Message)
+		require.Equal(t, message, s.requirePlan().Status.Message)
 	})
 	t.Run("before it heals", func(t *testing.T) {
 		s := begin(t)
-		require.Equal(t, told, s.requirePlan().Status.Message)
+		require.Equal(t, message, s.requirePlan().Status.Message)
 	})
 	t.Run("what it holds is of another source", func(t *testing.T) {
 		s := begin(t)
@@ -306,7 +306,7 @@ func TestNothingToUpload(t *testing.T) {
 		s.Labelled, s.Source.URL = nil, "s3://another/"
 		s.recorded(s.requirePlan("delete job v-a-0", "delete claim v-a-0"))
 		r.Claim, r.Job = nil, nil
-		require.Equal(t, told, s.requirePlan().Status.Message)
+		require.Equal(t, message, s.requirePlan().Status.Message)
 	})
 	t.Run("while its replica is evicted", func(t *testing.T) {
 		s := begin(t)
@@ -314,7 +314,7 @@ func TestNothingToUpload(t *testing.T) {
 		r.Claim.DeletionTimestamp, r.Job, s.Labelled = &metav1.Time{Time: now}, nil, nil
 		s.recorded(s.requirePlan())
 		r.Claim = nil
-		require.Equal(t, told, s.requirePlan().Status.Message)
+		require.Equal(t, message, s.requirePlan().Status.Message)
 	})
 	t.Run("no volume was made", func(t *testing.T) {
 		s := begin(t)

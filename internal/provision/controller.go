@@ -35,8 +35,8 @@ const (
 	component = "flexlvm-provisioner"
 	// provisionTimeout limits one attempt, which takes one request to the API server.
 	provisionTimeout = 30 * time.Second
-	// drain is how long workers may take to finish after a shutdown.
-	drain = 15 * time.Second
+	// shutdownTimeout is how long workers may take to finish after a shutdown.
+	shutdownTimeout = 15 * time.Second
 )
 
 // Config configures Work.
@@ -68,7 +68,7 @@ type Config struct {
 	Snapshots func(ctx context.Context, seen Listers, books *ledger.Ledger) error
 }
 
-// Work provisions until ctx ends, and then waits for the workers, at most drain. Only one process may
+// Work provisions until ctx ends, and then waits for the workers, at most shutdownTimeout. Only one process may
 // work at a time.
 func Work(ctx context.Context, config Config) error {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
@@ -125,7 +125,7 @@ func Work(ctx context.Context, config Config) error {
 		})
 	}
 	c.Run(working)
-	controlplane.WaitAtMost(&busy, drain)
+	controlplane.WaitAtMost(&busy, shutdownTimeout)
 	if err := context.Cause(working); !errors.Is(err, context.Canceled) {
 		return err
 	}

@@ -73,16 +73,16 @@ func TestDisplacedWhileAnOptionIsMisspelt(t *testing.T) {
 	require.Empty(t, r.done)
 }
 
-// wrong keeps the record of an upload only if there is no replica, because consumers may have written to it
+// invalidSpec keeps the record of an upload only if there is no replica, because consumers may have written to it
 // since.
-func TestWrongRemembers(t *testing.T) {
+func TestInvalidSpecKeepsTheRecord(t *testing.T) {
 	s := newStage(t)
 	failures := []flexlvmv1.ReplicaFailure{{Attempt: "x", Replicas: "50-51"}}
 	s.Owner.Status.Volumes = []flexlvmv1.VolumeStatus{{ID: "a", Uploaded: "s3://out/", Failures: failures, States: map[flexlvmv1.ReplicaState]int32{flexlvmv1.ReplicaFailed: 2}}}
-	status := wrong(s.Observed, errChanged).Status
+	status := invalidSpec(s.Observed, errChanged).Status
 	require.Equal(t, failures, status.Failures)
 	require.EqualValues(t, 2, status.States[flexlvmv1.ReplicaFailed])
 	require.Equal(t, "s3://out/", status.Uploaded)
 	s.completed(0)
-	require.Empty(t, wrong(s.Observed, errChanged).Status.Uploaded)
+	require.Empty(t, invalidSpec(s.Observed, errChanged).Status.Uploaded)
 }

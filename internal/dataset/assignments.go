@@ -14,19 +14,19 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// A place is a replica that replicas: All asks for.
-type place struct {
+// An assignment is a replica that replicas: All asks for.
+type assignment struct {
 	node string // that the replica is for; empty if the API no longer has the node
-	// seen: the API has the node, so the replica counts as wanted.
-	seen bool
+	// nodeKnown: the API has the node, so the replica counts as wanted.
+	nodeKnown bool
 }
 
-// placesOf returns the replicas that replicas: All asks for, by number: those that are on a node, which leave
+// assignmentsOf returns the replicas that replicas: All asks for, by number: those that are on a node, which leave
 // it by the same rules as any replica, and one more for each node that may have a replica and has none. A
 // replica keeps its number while any object of it exists. A failed load or a displaced replica keeps its number
 // and node, so that its record is not lost.
-func placesOf(s *Observed) map[int]place {
-	out, covered := map[int]place{}, map[string]bool{}
+func assignmentsOf(s *Observed) map[int]assignment {
+	out, covered := map[int]assignment{}, map[string]bool{}
 	unknown := s.addPlaced(out, covered)
 	// A claim without a volume holds no data: it is dropped if its node is not to have a replica any more.
 	for _, index := range slices.Sorted(maps.Keys(s.Replicas)) {
@@ -57,13 +57,13 @@ func placesOf(s *Observed) map[int]place {
 
 // addPlaced adds the replicas that are already on a node, and the nodes that they cover. It reports whether the
 // node of any replica is unknown.
-func (s *Observed) addPlaced(out map[int]place, covered map[string]bool) (unknown bool) {
+func (s *Observed) addPlaced(out map[int]assignment, covered map[string]bool) (unknown bool) {
 	for index, r := range s.Replicas {
 		if r.Claim == nil || isPending(r.Claim) {
 			continue
 		}
 		node := cmp.Or(r.Node, r.Claim.Annotations[annotationNode])
-		out[index] = place{node: node, seen: r.Node != "" || s.Fitting[node]}
+		out[index] = assignment{node: node, nodeKnown: r.Node != "" || s.Fitting[node]}
 		covered[node] = true
 		unknown = unknown || node == "" && r.Volume == nil && !isDeleting(r.Claim)
 	}
@@ -71,16 +71,16 @@ func (s *Observed) addPlaced(out map[int]place, covered map[string]bool) (unknow
 }
 
 // reserve assigns a number to a node that may have a replica and has none.
-func (s *Observed) reserve(out map[int]place, covered map[string]bool, index int, node string) {
+func (s *Observed) reserve(out map[int]assignment, covered map[string]bool, index int, node string) {
 	if _, taken := out[index]; taken || index < 0 || !s.Fitting[node] || covered[node] {
 		return
 	}
-	out[index] = place{node: node, seen: true}
+	out[index] = assignment{node: node, nodeKnown: true}
 	covered[node] = true
 }
 
 // isFree reports whether no object uses a number.
-func (s *Observed) isFree(out map[int]place, index int) bool {
+func (s *Observed) isFree(out map[int]assignment, index int) bool {
 	_, taken := out[index]
 	return !taken && s.Replicas[index] == nil
 }
@@ -99,15 +99,15 @@ func isPending(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Status.Phase == corev1.ClaimPending || claim.Status.Phase == ""
 }
 
-// place determines which replicas are wanted.
-func (p *planner) place() {
+// assignReplicas determines which replicas are wanted.
+func (p *planner) assignReplicas() {
 	if p.Config.Replicas != flexlvmv1.AllNodes {
 		p.count = int32(p.Config.Replicas)
 		return
 	}
-	p.places = placesOf(p.Observed)
-	for index, at := range p.places {
-		if at.seen && p.mustLeaveNode(p.Replicas[index]) == "" {
+	p.assignments = assignmentsOf(p.Observed)
+	for index, at := range p.assignments {
+		if at.nodeKnown && p.mustLeaveNode(p.Replicas[index]) == "" {
 			p.count++
 		}
 	}
@@ -115,22 +115,22 @@ func (p *planner) place() {
 
 // isWanted reports whether the replica with this number is wanted.
 func (p *planner) isWanted(index int) bool {
-	if p.places == nil {
+	if p.assignments == nil {
 		return index < int(p.count)
 	}
-	_, is := p.places[index]
+	_, is := p.assignments[index]
 	return is
 }
 
 // indexes returns the numbers of the replicas that are wanted or exist.
 func (p *planner) indexes() []int {
 	var out []int
-	if p.places == nil {
+	if p.assignments == nil {
 		for i := range int(p.count) {
 			out = append(out, i)
 		}
 	}
-	out = slices.AppendSeq(out, maps.Keys(p.places))
+	out = slices.AppendSeq(out, maps.Keys(p.assignments))
 	for i := range p.Replicas {
 		if !p.isWanted(i) {
 			out = append(out, i)
@@ -142,7 +142,7 @@ func (p *planner) indexes() []int {
 
 // surplus returns why a replica is not wanted.
 func (p *planner) surplus(r *Replica) string {
-	if p.places == nil || r.Claim == nil {
+	if p.assignments == nil || r.Claim == nil {
 		return "there are more replicas than the volume asks for"
 	}
 	if node := r.Claim.Annotations[annotationNode]; node != "" {
@@ -154,7 +154,7 @@ func (p *planner) surplus(r *Replica) string {
 // misplaced returns why a claim without a volume has to be created again: it waits for one particular node, and
 // the spec now allows any.
 func (p *planner) misplaced(r *Replica) string {
-	if node := r.Claim.Annotations[annotationNode]; p.places == nil && node != "" && isPending(r.Claim) {
+	if node := r.Claim.Annotations[annotationNode]; p.assignments == nil && node != "" && isPending(r.Claim) {
 		return fmt.Sprintf("it was for node %s alone", node)
 	}
 	return ""

@@ -31,7 +31,7 @@ const (
 // the clock of this process alone; the zero time for any other Job.
 func (r *reconciler) withoutPod(job *batchv1.Job, pod *corev1.Pod, now time.Time) time.Time {
 	switch {
-	case job == nil || isDeleting(job) || !ended(job).IsZero():
+	case job == nil || isDeleting(job) || !jobEndTime(job).IsZero():
 		return time.Time{}
 	case pod != nil:
 		r.podless.remove(string(job.UID))
@@ -77,7 +77,7 @@ func (p *planner) deleteForgotten() {
 		p.deleteForgottenJob(p.UploadJob)
 	}
 	for _, index := range p.indexes() {
-		if r := p.Replicas[index]; r != nil && r.Forgotten && !isGoingUnsent(r) {
+		if r := p.Replicas[index]; r != nil && r.Forgotten && !isDeletedBeforeUpload(r) {
 			p.deleteForgottenJob(r.Job)
 		}
 	}

@@ -17,9 +17,9 @@ const (
 	shortMessage = 200 // bytes
 )
 
-// bound counts the replicas by state and keeps only the listed ones in the status (see listed); indexes are the
-// numbers of the replicas, in the same order. Failures of the other replicas are kept in groups.
-func (p *planner) bound(indexes []int) {
+// truncateStatus counts the replicas by state and keeps only the listed ones in the status (see listed); indexes are
+// the numbers of the replicas, in the same order. Failures of the other replicas are kept in groups.
+func (p *planner) truncateStatus(indexes []int) {
 	counts := map[flexlvmv1.ReplicaState]int32{}
 	for _, r := range p.out.Status.Nodes {
 		counts[r.State]++
@@ -41,7 +41,7 @@ func (p *planner) bound(indexes []int) {
 			continue
 		}
 		if numbers[r.Attempt] == nil {
-			failures = append(failures, flexlvmv1.ReplicaFailure{Attempt: r.Attempt, Message: short(r.Message)})
+			failures = append(failures, flexlvmv1.ReplicaFailure{Attempt: r.Attempt, Message: truncateMessage(r.Message)})
 		}
 		numbers[r.Attempt] = append(numbers[r.Attempt], indexes[i])
 	}
@@ -51,7 +51,7 @@ func (p *planner) bound(indexes []int) {
 	p.out.Status.Failures = failures
 	p.out.Status.Nodes = nodes
 	for i := mostInFull; i < mostReplicas; i++ {
-		p.out.Status.Nodes[i].Message = short(p.out.Status.Nodes[i].Message)
+		p.out.Status.Nodes[i].Message = truncateMessage(p.out.Status.Nodes[i].Message)
 	}
 }
 
@@ -76,7 +76,7 @@ func listed(nodes []flexlvmv1.ReplicaStatus) []bool {
 
 func isDisplaced(r flexlvmv1.ReplicaStatus) bool { return r.State == flexlvmv1.ReplicaDisplaced }
 
-func short(message string) string { return volume.Clip(message, shortMessage, " …") }
+func truncateMessage(message string) string { return volume.Clip(message, shortMessage, " …") }
 
 // ranges formats ascending numbers as 1-3,7.
 func ranges(numbers []int) string {

@@ -274,12 +274,12 @@ func TestSharedIsWrittenWrong(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestBorrowers(t *testing.T) {
+func TestReadersAreReconciled(t *testing.T) {
 	r := newRig(t)
 	guest, vm := r.guest("team"), r.manager(1)
 	r.guest("team-2")
 	other := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w"}}
-	require.Len(t, r.borrowers(t.Context(), vm), 2)
-	require.Equal(t, client.ObjectKeyFromObject(guest), r.borrowers(t.Context(), vm)[0].NamespacedName)
-	require.Empty(t, r.borrowers(t.Context(), other))
+	require.Len(t, r.requestsForReaders(t.Context(), vm), 2)
+	require.Equal(t, client.ObjectKeyFromObject(guest), r.requestsForReaders(t.Context(), vm)[0].NamespacedName)
+	require.Empty(t, r.requestsForReaders(t.Context(), other))
 }

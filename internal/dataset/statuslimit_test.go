@@ -18,7 +18,7 @@ import (
 func TestDisplacedAmongMany(t *testing.T) {
 	const many, last = 70, 69
 	s := newAll(t, func(v *flexlvmv1.VolumeConfig) { v.Options["displaceable"] = "true" })
-	s.ReadOn, s.Fitting = map[string][]string{}, fitting(many)
+	s.ConsumersByNode, s.Fitting = map[string][]string{}, fitting(many)
 	for i := range many {
 		s.completed(i).Claim.Annotations[annotationDisplaceable] = "true"
 	}

@@ -14,11 +14,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// confirmSeen returns errChanged if the API server has a claim or a PersistentVolume of a VolumeManager that s
+// confirmSnapshot returns errChanged if the API server has a claim or a PersistentVolume of a VolumeManager that s
 // does not have. s is from the caches, which may not yet show an object that was created just before the
 // VolumeManager was deleted; such an object would stay forever. Remaining objects that s has, such as a copy
 // that somebody created of a claim, belong to no volume and do not keep the VolumeManager.
-func (r *reconciler) confirmSeen(ctx context.Context, owner *flexlvmv1.VolumeManager, s *snapshot) error {
+func (r *reconciler) confirmSnapshot(ctx context.Context, owner *flexlvmv1.VolumeManager, s *snapshot) error {
 	seen := map[types.UID]bool{}
 	for i := range s.claims {
 		seen[s.claims[i].UID] = true
@@ -39,16 +39,16 @@ func (r *reconciler) confirmSeen(ctx context.Context, owner *flexlvmv1.VolumeMan
 	return nil
 }
 
-// seenPage is the number of objects that confirmListed reads at a time: a tenant can label any number of claims, and
-// the annotations of each may have 256 KiB.
-const seenPage = 50
+// confirmPageSize is the number of objects that confirmListed reads at a time: a tenant can label any number of claims,
+// and the annotations of each may have 256 KiB.
+const confirmPageSize = 50
 
 // confirmListed returns errChanged if the API server has an object of a kind that was not seen.
 func (r *reconciler) confirmListed(ctx context.Context, kind string, in []client.ListOption, seen map[types.UID]bool) error {
 	for next := ""; ; {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
-		if err := r.live.List(ctx, list, slices.Concat(in, []client.ListOption{client.Limit(seenPage), client.Continue(next)})...); err != nil {
+		if err := r.live.List(ctx, list, slices.Concat(in, []client.ListOption{client.Limit(confirmPageSize), client.Continue(next)})...); err != nil {
 			return err
 		}
 		for i := range list.Items {

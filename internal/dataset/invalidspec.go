@@ -7,10 +7,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// wrong returns the outcome for a volume whose spec cannot be used. Only its status records which replicas were
+// invalidSpec returns the outcome for a volume whose spec cannot be used. Only its status records which replicas were
 // displaced and which loads failed permanently, so these stay. If the spec has not changed since the last
 // status, for example when its StorageClass is missing for a moment, replicas serve as before.
-func wrong(observed *Observed, err error) Outcome {
+func invalidSpec(observed *Observed, err error) Outcome {
 	v, old := observed.Config, observed.before()
 	status := *old.DeepCopy() // Update overwrites what an outcome points to with the API server's answer
 	serving := min(old.ReadyReplicas, observed.serving())
@@ -25,7 +25,7 @@ func wrong(observed *Observed, err error) Outcome {
 		status.Uploaded = "" // consumers may have written since
 	}
 	status.ReadyReplicas, status.Message = serving, err.Error()
-	return Outcome{Status: status, Loaded: serving, Failed: true, Again: whileIdle}
+	return Outcome{Status: status, Loaded: serving, Failed: true, RequeueAfter: whileIdle}
 }
 
 // serving returns the number of complete replicas on nodes that carry the label.

@@ -46,7 +46,7 @@ func (r *reconciler) readOffer(ctx context.Context, observed *Observed, s *snaps
 	observed.Offer = offer
 	for _, node := range s.nodes {
 		if _, has := node.Labels[replica.NodeLabel(offer.Hash)]; has && offer.Refused == "" {
-			observed.Serving++
+			observed.OfferNodes++
 		}
 	}
 	return nil
@@ -81,9 +81,9 @@ func (r *reconciler) offerOf(ctx context.Context, from client.Reader, observed *
 	return &Offer{Namespace: owner.Namespace, Hash: hash(owner, what.id), Source: source, Class: class.Parameters, Door: pv.CSI}, nil
 }
 
-// borrow serves the dataset that another namespace offers.
-func (p *planner) borrow() {
-	p.soon(whileBorrowing)
+// planShared serves the dataset that another namespace offers.
+func (p *planner) planShared() {
+	p.requeueAfter(whileShared)
 	if why := p.Offer.Refused; why != "" {
 		p.out.Failed, p.out.Status.Message = true, why
 		if !p.deleteReaders() {
@@ -91,15 +91,15 @@ func (p *planner) borrow() {
 		}
 		return
 	}
-	p.readers()
+	p.planReaders()
 	p.out.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, true)
-	p.out.Status.NodeAffinity = withData(has(replica.NodeLabel(p.Offer.Hash)))
+	p.out.Status.NodeAffinity = affinityFor(labelExists(replica.NodeLabel(p.Offer.Hash)))
 	c := p.Readers.Claim
 	switch {
 	case p.out.Status.Message != "":
 	case c == nil || isDeleting(c) || c.Status.Phase != corev1.ClaimBound:
 		p.out.Status.Message = "waiting for its claim to be bound"
-	case p.Serving == 0:
+	case p.OfferNodes == 0:
 		p.out.Status.Message = fmt.Sprintf("no node has the data of VolumeManager %s/%s yet", p.Offer.Namespace, p.Source.Shared.name)
 	default:
 		p.out.Status.ReadyReplicas, p.out.Loaded = p.count, p.count
@@ -145,11 +145,11 @@ func (s *Observed) sharedClaims() []string {
 	return out
 }
 
-// borrowers returns requests for the VolumeManagers that read a volume of offering, or want to.
-func (r *reconciler) borrowers(ctx context.Context, offering client.Object) (out []reconcile.Request) {
+// requestsForReaders returns requests for the VolumeManagers that read a volume of offering, or want to.
+func (r *reconciler) requestsForReaders(ctx context.Context, offering client.Object) (out []reconcile.Request) {
 	all := &flexlvmv1.VolumeManagerList{}
 	if err := r.cached.List(ctx, all); err != nil {
-		return nil // they are also reconciled regularly, see whileBorrowing
+		return nil // they are also reconciled regularly, see whileShared
 	}
 	for i := range all.Items {
 		for _, v := range all.Items[i].Spec.Given() {

@@ -14,8 +14,8 @@ import (
 // neverStarted are the reasons that container runtimes report for a container whose program never ran.
 var neverStarted = []string{"StartError", "ContainerCannotRun", "CreateContainerError"}
 
-// began reports whether the loader of a pod has started, and when, according to its kubelet.
-func began(pod *corev1.Pod) (at time.Time, ran bool) {
+// loaderStart reports whether the loader of a pod has started, and when, according to its kubelet.
+func loaderStart(pod *corev1.Pod) (at time.Time, ran bool) {
 	if pod == nil {
 		return time.Time{}, false
 	}
@@ -33,16 +33,16 @@ func began(pod *corev1.Pod) (at time.Time, ran bool) {
 	return time.Time{}, false
 }
 
-func hasRun(pod *corev1.Pod) bool {
-	_, ran := began(pod)
+func loaderStarted(pod *corev1.Pod) bool {
+	_, ran := loaderStart(pod)
 	return ran
 }
 
-// begun reports whether any loader of the replica's Job has started, and when the first one did; the zero time
-// if no kubelet reported that.
-func (r *Replica) begun() (first time.Time, ran bool) {
+// firstLoaderStart reports whether any loader of the replica's Job has started, and when the first one did; the zero
+// time if no kubelet reported that.
+func (r *Replica) firstLoaderStart() (first time.Time, ran bool) {
 	for _, pod := range append(r.Pods[:len(r.Pods):len(r.Pods)], r.Pod) {
-		at, did := began(pod)
+		at, did := loaderStart(pod)
 		ran = ran || did
 		if did && at.Unix() > 0 && (first.IsZero() || at.Before(first)) {
 			first = at
@@ -55,10 +55,10 @@ func (r *Replica) begun() (first time.Time, ran bool) {
 // its first loader, and "" otherwise. A single loader ends itself in time; this is for a sequence of loaders
 // that each failed early.
 func (p *planner) overdue(r *Replica) string {
-	if p.Source.Timeout == 0 || r.Job == nil || copies(r.Job) || r.Lags || !ended(r.Job).IsZero() || r.Job.Labels[labelRole] != roleLoad {
+	if p.Source.Timeout == 0 || r.Job == nil || copies(r.Job) || r.Lags || !jobEndTime(r.Job).IsZero() || r.Job.Labels[labelRole] != roleLoad {
 		return ""
 	}
-	first, _ := r.begun()
+	first, _ := r.firstLoaderStart()
 	// The clock of the loader's node may be behind, but no loader began before its Job was created.
 	if made := timeOf(r.Job, annotationMade); !first.IsZero() && first.Before(made) {
 		first = made
@@ -67,7 +67,7 @@ func (p *planner) overdue(r *Replica) string {
 		return ""
 	}
 	return strings.TrimSuffix(fmt.Sprintf("timeoutForDataDownload %s has expired since its loader began at %s; %s",
-		p.Source.Timeout, first.UTC().Format(time.RFC3339), idle(r.Pod)), "; ")
+		p.Source.Timeout, first.UTC().Format(time.RFC3339), whyIdle(r.Pod)), "; ")
 }
 
 // exitUnknown is the exit code that container runtimes report for a container whose end they did not observe, as
@@ -106,16 +106,16 @@ func couldNotRun(pod *corev1.Pod) string {
 // never ran, or whose last loader was interrupted, does not count and is recreated without limit, because nodes
 // and room may appear. Nor does a Job that copied from peers, whose failure shows nothing about the source.
 func (r *Replica) loadFailedFor(attempt string) (failed bool, why string) {
-	_, failed, why = end(r.Job)
-	_, ran := r.begun()
+	_, failed, why = jobResult(r.Job)
+	_, ran := r.firstLoaderStart()
 	return failed && ran && !wasInterrupted(r.Pod) && !copies(r.Job) && r.Job.Annotations[annotationAttempt] == attempt && r.Job.Labels[labelRole] == roleLoad, why
 }
 
 // recreateLater deletes a Job some time after it has ended, so that a later plan creates it again.
 func (p *planner) recreateLater(job *batchv1.Job) {
-	due := endedBy(job, p.Now).Add(betweenVisits)
+	due := jobEndByOwnClock(job, p.Now).Add(betweenVisits)
 	if p.Now.Before(due) {
-		p.soon(due.Sub(p.Now))
+		p.requeueAfter(due.Sub(p.Now))
 		return
 	}
 	p.do(Action{Verb: Delete, Object: job})

@@ -83,7 +83,7 @@ func TestWhatIsLeftIsReadInPages(t *testing.T) {
 	pages := 0
 	r.live = interceptor.NewClient(r.client, interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
 		options := (&client.ListOptions{}).ApplyOptions(o)
-		require.EqualValues(t, seenPage, options.Limit)
+		require.EqualValues(t, confirmPageSize, options.Limit)
 		pages++
 		uid := types.UID("seen")
 		switch options.Continue {
@@ -96,7 +96,7 @@ func TestWhatIsLeftIsReadInPages(t *testing.T) {
 		return nil
 	}})
 	s := &snapshot{claims: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{UID: "seen"}}}}
-	require.ErrorIs(t, r.confirmSeen(t.Context(), vm, s), errChanged)
+	require.ErrorIs(t, r.confirmSnapshot(t.Context(), vm, s), errChanged)
 	require.Equal(t, 2, pages)
 }
 

@@ -56,15 +56,15 @@ func TestAllBegins(t *testing.T) {
 
 func TestLoaderGoesToItsNodeAlone(t *testing.T) {
 	s := newAll(t, func(v *flexlvmv1.VolumeConfig) {
-		v.NodeAffinity = withData(has("gpu"))
+		v.NodeAffinity = affinityFor(labelExists("gpu"))
 		terms := v.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-		terms.NodeSelectorTerms = append(terms.NodeSelectorTerms, corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{has("tpu")}})
+		terms.NodeSelectorTerms = append(terms.NodeSelectorTerms, corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{labelExists("tpu")}})
 	})
 	r := s.pending(0, "node-1")
 	terms := s.task(0, r.Claim).load().Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	require.Len(t, terms, 2)
 	for i, label := range []string{"gpu", "tpu"} {
-		require.Equal(t, []corev1.NodeSelectorRequirement{has(label), lacks(s.label())}, terms[i].MatchExpressions)
+		require.Equal(t, []corev1.NodeSelectorRequirement{labelExists(label), labelDoesNotExist(s.label())}, terms[i].MatchExpressions)
 		require.Equal(t, []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"node-1"}}}, terms[i].MatchFields)
 	}
 	require.Empty(t, s.Config.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields)
@@ -118,24 +118,24 @@ func TestAllAsNodesComeAndGo(t *testing.T) {
 // A node that stops matching keeps its replica for the grace period, and while pods read it.
 func TestAllWhereNodesStopMatching(t *testing.T) {
 	s := newAll(t, func(v *flexlvmv1.VolumeConfig) {
-		v.NodeAffinity, v.Options["nodeAffinityGrace"] = withData(has("gpu")), "2h"
+		v.NodeAffinity, v.Options["nodeAffinityGrace"] = affinityFor(labelExists("gpu")), "2h"
 	})
 	for i := range 3 {
 		s.completed(i)
 	}
 	delete(s.Fitting, "node-1")
-	s.Barred["node-1"] = true
+	s.NotMatching["node-1"] = true
 	s.Matching = map[string]bool{"node-0": true, "node-2": true}
 	out := s.requirePlan("annotate claim v-a-1")
 	require.EqualValues(t, 3, out.Status.Replicas)
 	s.Replicas[1].Claim.Annotations[annotationUnmatched] = now.Add(-3 * time.Hour).UTC().Format(time.RFC3339)
-	s.ReadOn = map[string][]string{"node-1": {"job-1"}}
+	s.ConsumersByNode = map[string][]string{"node-1": {"job-1"}}
 	out = s.requirePlan("unlabel node-1")
 	require.EqualValues(t, 2, out.Status.Replicas)
 	require.Contains(t, out.Status.Nodes[1].Message, "as soon as no pod reads it")
 	s.Labelled = []string{"node-0", "node-2"}
 	s.requirePlan()
-	s.ReadOn = nil
+	s.ConsumersByNode = nil
 	s.requirePlan("delete job v-a-1", "delete claim v-a-1")
 	delete(s.Replicas, 1)
 	out = s.requirePlan()
@@ -242,7 +242,7 @@ func TestAllConverges(t *testing.T) {
 		play := func(quiet bool) int {
 			out := Plan(s.Observed)
 			nodes := map[string]bool{}
-			for _, at := range placesOf(s.Observed) {
+			for _, at := range assignmentsOf(s.Observed) {
 				require.False(t, at.node != "" && nodes[at.node], "seed %d: two for %s", seed, at.node)
 				nodes[at.node] = true
 			}
