@@ -151,8 +151,8 @@ func (e *Engine) openContainer(ctx context.Context, d lvm.Device, tags volume.Ta
 	if tags.FSType != volume.Raw || tags.State == volume.Creating && tags.Clone == "" {
 		return open()
 	}
-	// The mapping exposes data that pods have written, so LVM must not run meanwhile (see expose). The key is
-	// checked first, so that a wrong key does not block other calls' LVM commands.
+	// The mapping exposes data that pods have written, so LVM must not run meanwhile (see ensureMapping). The
+	// key is checked first, so that a wrong key does not block other calls' LVM commands.
 	if err := luks.CheckKey(ctx, e.host.Killable, d.Path, key); err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (e *Engine) checkSource(ctx context.Context, spec volume.Spec, lv lvm.Logic
 			return content{}, wrongKey(d, err)
 		}
 	}
-	c, err := e.opened(ctx, d, tags)
+	c, err := e.openedContent(ctx, d, tags)
 	if errors.Is(err, dm.ErrNoMapping) {
 		err = nil
 	}

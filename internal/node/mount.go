@@ -91,7 +91,7 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, given
 	if now := e.givenUp(spec); !now.IsZero() && !now.Equal(givenUp) {
 		return refused("volume %s/%s was given up while this call waited, and is not made for it; one that comes now gets it", spec.Group, spec.Name)
 	}
-	err = e.findAndPut(ctx, spec, t, as)
+	err = e.findAndMount(ctx, spec, t, as)
 	if err != nil && (spec.Encrypted || spec.FSType == volume.Raw) {
 		if d, gone := lvm.FindDevice(spec.Group, spec.Name); gone == nil {
 			e.closeAfter(ctx, d)
@@ -100,7 +100,7 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, given
 	return err
 }
 
-func (e *Engine) findAndPut(ctx context.Context, spec volume.Spec, t *mount.Target, as Mounting) error {
+func (e *Engine) findAndMount(ctx context.Context, spec volume.Spec, t *mount.Target, as Mounting) error {
 	f, err := e.findOrCreate(ctx, spec, as.Key)
 	if err != nil {
 		return err
@@ -111,9 +111,9 @@ func (e *Engine) findAndPut(ctx context.Context, spec volume.Spec, t *mount.Targ
 		}
 	}
 	if f.tags.FSType == volume.Raw {
-		return e.putDevice(ctx, f, t)
+		return e.mountBlockDevice(ctx, f, t)
 	}
-	return e.put(ctx, f, spec, t, as)
+	return e.mountFilesystem(ctx, f, spec, t, as)
 }
 
 // notMounted fails if a volume is already mounted in this mount namespace.
@@ -150,8 +150,8 @@ func mountedAlready(spec volume.Spec, target string) (bool, error) {
 	}
 }
 
-// put mounts a volume that was found, and moves the mount onto t.
-func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Target, as Mounting) error {
+// mountFilesystem mounts a volume that was found, and moves the mount onto t.
+func (e *Engine) mountFilesystem(ctx context.Context, f found, spec volume.Spec, t *mount.Target, as Mounting) error {
 	fs, err := e.withQuota(ctx, f, spec)
 	if err != nil {
 		return err
@@ -165,13 +165,13 @@ func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Ta
 		}
 		defer func() { _ = moved.Close() }()
 	}
-	return e.moveOn(ctx, f, moved, t)
+	return e.moveToTarget(ctx, f, moved, t)
 }
 
-// moveOn moves the mount of a volume onto t. Before anything can write to the volume, this node has recorded
+// moveToTarget moves the mount of a volume onto t. Before anything can write to the volume, this node has recorded
 // it durably, and it is never formatted from then on. Its tags become ready before it is handed out, or right
 // afterwards (Config.Settle).
-func (e *Engine) moveOn(ctx context.Context, f found, fs *mount.Attached, t *mount.Target) error {
+func (e *Engine) moveToTarget(ctx context.Context, f found, fs *mount.Attached, t *mount.Target) error {
 	if err := e.publish(ctx, f); err != nil {
 		return err
 	}

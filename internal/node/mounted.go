@@ -124,7 +124,7 @@ func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Nam
 	if err != nil {
 		return err
 	}
-	on, err := e.opened(ctx, d, tags)
+	on, err := e.openedContent(ctx, d, tags)
 	if err != nil {
 		return err
 	}

@@ -220,7 +220,7 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 		e.wakeDaemon() // the daemon charges the PersistentVolume for it, even if the growth is no longer requested
 	}
 	if tags.FSType == volume.Raw {
-		return e.enlargeExposed(ctx, f)
+		return e.growPublishedMapping(ctx, f)
 	}
 	fs, err := e.withQuota(ctx, f, spec)
 	if err != nil {

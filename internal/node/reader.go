@@ -51,7 +51,7 @@ func (e *Engine) mountReader(ctx context.Context, spec volume.Spec, t *mount.Tar
 	if err := e.boundRetries(f); err != nil {
 		return err
 	}
-	return e.moveOn(ctx, f, fs, t)
+	return e.moveToTarget(ctx, f, fs, t)
 }
 
 // findReplica returns the volume of a reader's spec if this node has handed it out before, or LVM shows it as

@@ -114,7 +114,7 @@ func (e *Engine) whileMounted(ctx context.Context, ref Ref, tags volume.Tags, wo
 	if d.VolumeUUID != ref.UUID {
 		return refused("volume %s is another by now: its UUID is %s, and %s is meant", ref, d.VolumeUUID, ref.UUID)
 	}
-	c, err := e.opened(ctx, d, tags)
+	c, err := e.openedContent(ctx, d, tags)
 	if errors.Is(err, dm.ErrNoMapping) {
 		return fmt.Errorf("%w: volume %s", ErrNotMounted, ref)
 	}
