@@ -107,7 +107,7 @@ func (e *Engine) candidate(ctx context.Context, a Adoption) (c candidate, err er
 	if c.lv, err = e.lvm.Volume(ctx, a.Group, a.Name); err != nil {
 		return c, err
 	}
-	if c.was, err = begun(c.lv, a); err != nil {
+	if c.was, err = unfinishedAdoption(c.lv, a); err != nil {
 		return c, err
 	}
 	if err := mayAdopt(c.lv); err != nil {

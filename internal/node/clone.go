@@ -32,7 +32,7 @@ func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
 		return e.fullCopy(ctx, spec)
 	}
 	if spec.Encrypted {
-		return noKey(spec.Group, spec.Name)
+		return noKeyErr(spec.Group, spec.Name)
 	}
 	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)
 	if err != nil {
@@ -51,7 +51,7 @@ func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
 // program that sets the UUID cannot resume after being killed. The source has to exist until then.
 func (e *Engine) copyOf(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
 	if spec.Layout != volume.Thin {
-		return found{}, notCopied(spec)
+		return found{}, notCopiedErr(spec)
 	}
 	tags, err := e.snapshot(ctx, spec, key)
 	if err != nil {

@@ -21,7 +21,7 @@ func (e *Engine) expandDirectory(ctx context.Context, g volume.Group, pool, n vo
 		lv, rec, err := p.read(n)
 		if errors.Is(err, lvm.ErrNoVolume) {
 			if known, rerr := e.records.hasRecordOf(g, n); known || rerr != nil {
-				err = lost(e.records.file(g, n), err)
+				err = lostErr(e.records.file(g, n), err)
 			}
 		}
 		if err != nil {

@@ -88,14 +88,14 @@ func (e *Engine) findDirectory(ctx context.Context, p *directoryPool, spec volum
 // mayMakeDirectory refuses to create a volume that was removed, or that this node has served before.
 func (e *Engine) mayMakeDirectory(spec volume.Spec, none error) error {
 	if since, ok := e.records.blockedByTombstone(spec.Group, spec.Name, e.now()); ok {
-		return buried(spec, since)
+		return removedErr(spec, since)
 	}
 	known, err := e.records.hasRecordOf(spec.Group, spec.Name)
 	switch {
 	case known || err != nil:
-		return errors.Join(lost(e.records.file(spec.Group, spec.Name), none), err)
+		return errors.Join(lostErr(e.records.file(spec.Group, spec.Name), none), err)
 	case spec.FS != "":
-		return evicted(spec, none)
+		return evictedErr(spec, none)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (e *Engine) removeVolume(ctx context.Context, lv lvm.LogicalVolume) error {
 		if now.Open, err = p.inUse(lv.Name); err != nil {
 			return err
 		} else if now.Open {
-			return inUse(Ref{Group: lv.Group, Name: lv.Name}, now)
+			return inUseErr(Ref{Group: lv.Group, Name: lv.Name}, now)
 		}
 		if err := e.clearData(ctx, p, path.Join(volumePath(lv.Name), dataDir)); err != nil {
 			return err

@@ -230,7 +230,7 @@ func (e *Engine) openExisting(ctx context.Context, spec volume.Spec, key luks.Ke
 // reports that its superblock is valid.
 func (e *Engine) formatUnlessServed(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, f found, whole bool) error {
 	if spec.FS != "" && !whole { // the volume was brought back
-		return damaged(lv, f.tags, f.content, "", errNoFilesystem)
+		return damagedErr(lv, f.tags, f.content, "", errNoFilesystem)
 	}
 	if spec.FS == "" {
 		may, err := mayFormat(spec, lv, f, whole)
@@ -261,12 +261,12 @@ func (e *Engine) lookUpAdmitted(ctx context.Context, spec volume.Spec) (lvm.Logi
 	lv, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
 		if since, ok := e.records.blockedByTombstone(spec.Group, spec.Name, e.now()); ok {
-			return lv, volume.Tags{}, buried(spec, since)
+			return lv, volume.Tags{}, removedErr(spec, since)
 		}
 		if known, rerr := e.records.hasRecordOf(spec.Group, spec.Name); known || rerr != nil {
-			err = lost(e.records.file(spec.Group, spec.Name), err)
+			err = lostErr(e.records.file(spec.Group, spec.Name), err)
 		} else if spec.FS != "" {
-			err = evicted(spec, err)
+			err = evictedErr(spec, err)
 		}
 	}
 	if err != nil {
@@ -290,7 +290,7 @@ func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, publishe
 	case err != nil && !errors.Is(err, errNoFilesystem):
 		return false, err
 	case tags.State != volume.Creating || published:
-		return false, damaged(lv, tags, c, id, err)
+		return false, damagedErr(lv, tags, c, id, err)
 	}
 	return false, nil
 }
@@ -323,7 +323,7 @@ func mayFormat(spec volume.Spec, lv lvm.LogicalVolume, f found, whole bool) (boo
 	case err != nil || whole:
 		return false, err
 	}
-	return false, damaged(lv, f.tags, f.content, "", fmt.Errorf("%w, and a copy of its superblock, at byte %d, shows that it was in use", errNoFilesystem, int64(at)))
+	return false, damagedErr(lv, f.tags, f.content, "", fmt.Errorf("%w, and a copy of its superblock, at byte %d, shows that it was in use", errNoFilesystem, int64(at)))
 }
 
 // format creates the file system, and flushes it to the disk. Only create and formatUnlessServed call it, and

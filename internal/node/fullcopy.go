@@ -25,7 +25,7 @@ const (
 // ErrNotCopied: the volume starts as a full copy that is not complete yet.
 var ErrNotCopied = errors.New("not copied yet")
 
-func notCopied(spec volume.Spec) error {
+func notCopiedErr(spec volume.Spec) error {
 	return fmt.Errorf("%w: volume %s/%s begins as a full copy of snapshot %s, which the node daemon makes; this call is retried", ErrNotCopied, spec.Group, spec.Name, spec.CloneOf)
 }
 
@@ -312,7 +312,7 @@ func (e *Engine) copyBytes(ctx context.Context, c *fullCopy, to *os.File, end vo
 // whose UUID changes, so its next call always continues.
 func (e *Engine) finishFullCopy(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
 	if tags.Fill != volume.FillCopied {
-		return found{}, notCopied(spec)
+		return found{}, notCopiedErr(spec)
 	}
 	if tags.LUKS != "" {
 		d, err := e.activeDevice(ctx, lv)

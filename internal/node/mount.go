@@ -46,10 +46,10 @@ func (e *Engine) MountAs(ctx context.Context, spec volume.Spec, as Mounting) err
 		return &volume.FieldError{Field: "namespace", Reason: "is required: a volume belongs to the namespace that first mounts it"}
 	}
 	if spec.Kind == volume.Snapshot {
-		return neverMounted(spec)
+		return neverMountedErr(spec)
 	}
 	if spec.Encrypted && as.Key.IsZero() {
-		return noKey(spec.Group, spec.Name)
+		return noKeyErr(spec.Group, spec.Name)
 	}
 	if err := checkBlockMount(spec, as); err != nil {
 		return err

@@ -29,7 +29,7 @@ func (e *Engine) Prepare(ctx context.Context, spec volume.Spec, wanted func(cont
 		return &volume.FieldError{Field: volume.OptionLayout, Value: string(spec.Layout), Reason: "is made by its first mount, and not ahead"}
 	}
 	if spec.Encrypted {
-		return noKey(spec.Group, spec.Name)
+		return noKeyErr(spec.Group, spec.Name)
 	}
 	some := *e
 	some.yields = true

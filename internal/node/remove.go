@@ -259,7 +259,7 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 		return err
 	}
 	if lv.Origin {
-		return hasSnapshots(ref)
+		return hasSnapshotsErr(ref)
 	}
 	if err := e.markDoomed(ctx, ref, lv, tags); err != nil {
 		return err
@@ -308,8 +308,8 @@ func (e *Engine) markDoomed(ctx context.Context, ref Ref, lv lvm.LogicalVolume, 
 	return nil
 }
 
-// hasSnapshots refuses the removal of a volume with snapshots, because LVM removes these with it, and some
-// may not be flexlvm's.
-func hasSnapshots(ref Ref) error {
+// hasSnapshotsErr returns the refusal of the removal of a volume with snapshots, because LVM removes these with
+// it, and some may not be flexlvm's.
+func hasSnapshotsErr(ref Ref) error {
 	return refused("volume %s has snapshots, which would be removed with it; delete its VolumeSnapshots, and remove those that are not flexlvm's (`lvs -o lv_name,origin,lv_tags %s`)", ref, ref.Group)
 }

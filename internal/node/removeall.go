@@ -119,19 +119,19 @@ func mayDoom(ref Ref, lv lvm.LogicalVolume, tags volume.Tags) error {
 	case tags.State != volume.Doomed && !volume.MayMove(tags.State, volume.Doomed, volume.ByEngine):
 		return refused("volume %s is %s; only an unreferenced volume is removed", ref, tags.State)
 	case lv.Origin:
-		return hasSnapshots(ref)
+		return hasSnapshotsErr(ref)
 	case lv.Open:
-		return inUse(ref, lv)
+		return inUseErr(ref, lv)
 	}
 	return nil
 }
 
-func inUse(ref Ref, lv lvm.LogicalVolume) error {
-	return fmt.Errorf("remove volume %s: %w: %s; it is retried", ref, ErrInUse, held(lv))
+func inUseErr(ref Ref, lv lvm.LogicalVolume) error {
+	return fmt.Errorf("remove volume %s: %w: %s; it is retried", ref, ErrInUse, describeUse(lv))
 }
 
-// held describes how a volume is in use.
-func held(lv lvm.LogicalVolume) string {
+// describeUse describes how a volume is in use.
+func describeUse(lv lvm.LogicalVolume) string {
 	if lv.Shape.Layout == volume.Directory {
 		return "it is mounted on this node, be it for one process alone"
 	}
@@ -189,9 +189,9 @@ func outcome(ref Ref, one batchItem, left []lvm.LogicalVolume, lookErr, failed e
 	case at < 0:
 		return nil
 	case left[at].Origin: // since it was examined
-		return hasSnapshots(ref)
+		return hasSnapshotsErr(ref)
 	case left[at].Open:
-		return inUse(ref, left[at])
+		return inUseErr(ref, left[at])
 	case failed == nil:
 		return fmt.Errorf("remove volume %s: it is still there and LVM gave no reason", ref)
 	}
