@@ -152,7 +152,7 @@ func TestDisownedVolumeCountsAsServed(t *testing.T) {
 	require.NoError(t, e.recordDisowned(lv, tags))
 	now = now.Add(2 * tombstoneLife)
 	for _, held := range []volume.Name{lv.Name, "other"} {
-		e.sweep(lv.Group, held)
+		e.expireTombstones(lv.Group, held)
 		served, err := e.records.hasRecordOf(lv.Group, lv.Name)
 		require.NoError(t, err)
 		require.True(t, served)

@@ -33,12 +33,12 @@ func checkHeader(lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, published
 	case err != nil && !errors.Is(err, luks.ErrNoHeader):
 		return false, err
 	case tags.State != volume.Creating || published || tags.Clone != "":
-		return false, undecipherableErr(lv, tags, h, err)
+		return false, damagedHeaderErr(lv, tags, h, err)
 	}
 	return false, nil
 }
 
-func undecipherableErr(lv lvm.LogicalVolume, t volume.Tags, h luks.Header, err error) error {
+func damagedHeaderErr(lv lvm.LogicalVolume, t volume.Tags, h luks.Header, err error) error {
 	what := fmt.Sprintf("its LUKS2 header has UUID %s", h.UUID)
 	if err != nil {
 		what = err.Error()
@@ -97,7 +97,7 @@ func (e *Engine) openOrFormatContainer(ctx context.Context, spec volume.Spec, lv
 	case err != nil:
 		return content{}, err
 	case !whole && spec.FS != "":
-		return content{}, undecipherableErr(lv, f.tags, luks.Header{}, luks.ErrNoHeader)
+		return content{}, damagedHeaderErr(lv, f.tags, luks.Header{}, luks.ErrNoHeader)
 	case !whole:
 		if err := e.encrypt(ctx, spec, f.device, f.tags, f.key); err != nil {
 			return content{}, err

@@ -282,7 +282,7 @@ func (e *Engine) checkEmpty(ctx context.Context, lv lvm.LogicalVolume) (err erro
 	if len(names) > 0 {
 		return refused("directory pool %s has %s (%s); it is removed when they are gone", p.poolName(), volume.Pluralize(len(names), "volume", "volumes"), names[0])
 	}
-	if err := p.sweepNew(ctx); err != nil {
+	if err := p.removeUnfinished(ctx); err != nil {
 		return err
 	}
 	others, err := p.foreignEntries()

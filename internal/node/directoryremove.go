@@ -34,7 +34,7 @@ func (e *Engine) renameVolume(ctx context.Context, lv lvm.LogicalVolume, to volu
 		if err := p.Rename(volumePath(lv.Name), volumePath(to)); err != nil {
 			return fmt.Errorf("rename volume %s/%s: %w", lv.Group, lv.Name, err)
 		}
-		return errors.Join(syncDir(p.Root, dirOf(volumePath(lv.Name))), syncDir(p.Root, dirOf(volumePath(to))))
+		return errors.Join(syncDir(p.Root, path.Dir(volumePath(lv.Name))), syncDir(p.Root, path.Dir(volumePath(to))))
 	})
 }
 
@@ -134,7 +134,7 @@ func (p *directoryPool) dropRecord(n volume.Name, after func(step string)) error
 		}
 		after("remove " + name)
 	}
-	return syncDir(p.Root, dirOf(dir))
+	return syncDir(p.Root, path.Dir(dir))
 }
 
 // clearTree removes a directory and everything in it, whatever a tenant has left there. It may be called

@@ -32,7 +32,7 @@ func (e *Engine) findOrCreate(ctx context.Context, spec volume.Spec, key luks.Ke
 	if !errors.Is(err, errAskLVM) {
 		return f, err
 	}
-	e.sweep(spec.Group, spec.Name)
+	e.expireTombstones(spec.Group, spec.Name)
 	mustExist, err := e.mustExist(ctx, spec)
 	if err != nil {
 		return found{}, err

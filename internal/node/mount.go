@@ -140,7 +140,7 @@ func mountedAlready(spec volume.Spec, target string) (bool, error) {
 		return false, err
 	}
 	top := points[len(points)-1]
-	d, err := shown(top)
+	d, err := mountedVolume(top)
 	if err == nil && d.Group == spec.Group && d.Name == spec.Name {
 		return true, nil
 	}
@@ -348,7 +348,7 @@ func (e *Engine) Unmount(ctx context.Context, target string) error {
 			return err
 		}
 		top := points[len(points)-1]
-		d, err := shown(top)
+		d, err := mountedVolume(top)
 		if err != nil {
 			return &mount.TargetError{
 				Path:   target,
