@@ -92,7 +92,7 @@ func (e *Engine) zero(ctx context.Context, d lvm.Device, path string, tags volum
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	for from < size {
-		at, err := e.zeroSome(ctx, f, from, size)
+		at, err := e.zeroStep(ctx, f, from, size)
 		if at > from {
 			failed := e.noteZeroed(ctx, f, d, tags.Zeroed, at)
 			if failed == nil {
@@ -110,9 +110,9 @@ func (e *Engine) zero(ctx context.Context, d lvm.Device, path string, tags volum
 	return nil
 }
 
-// zeroSome zeroes for zeroProgressInterval, or for holdTime if the engine yields, and returns the end of the
+// zeroStep zeroes for zeroProgressInterval, or for holdTime if the engine yields, and returns the end of the
 // zeroed part, also with an error.
-func (e *Engine) zeroSome(ctx context.Context, f *os.File, at, size volume.Bytes) (volume.Bytes, error) {
+func (e *Engine) zeroStep(ctx context.Context, f *os.File, at, size volume.Bytes) (volume.Bytes, error) {
 	long := zeroProgressInterval
 	if e.yields {
 		long = holdTime

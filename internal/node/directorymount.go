@@ -120,7 +120,7 @@ func (e *Engine) makeDirectory(ctx context.Context, p *directoryPool, spec volum
 	if err := p.checkRoom(ctx, spec.DeviceSize(), spec.Size); err != nil {
 		return err
 	}
-	gotRoom(ctx)
+	endRoomTurn(ctx)
 	tags, err := newTags(spec)
 	if err != nil {
 		return err

@@ -67,7 +67,7 @@ func (e *Engine) openPool(ctx context.Context, g volume.Group, n volume.Name) (*
 		return nil, err
 	}
 	rec, recErr := e.records.read(g, n)
-	if err != nil || recErr != nil || rec.Kind != kindDirectories || rec.VolumeUUID != d.VolumeUUID || e.copyNotes.exists(d.VolumeUUID) {
+	if err != nil || recErr != nil || rec.Kind != kindDirectories || rec.VolumeUUID != d.VolumeUUID || e.copyNotes.mayExist(d.VolumeUUID) {
 		if d, err = e.askForPool(ctx, g, n); err != nil {
 			return nil, err
 		}

@@ -70,14 +70,14 @@ func (e *Engine) removeVolume(ctx context.Context, lv lvm.LogicalVolume) error {
 	})
 }
 
-// mostFreeing is how long a removal waits for XFS to free deleted files, which XFS does in the background.
+// maxFreeWait is how long a removal waits for XFS to free deleted files, which XFS does in the background.
 // Files that take longer are held open by a process.
-const mostFreeing = 10 * time.Second
+const maxFreeWait = 10 * time.Second
 
 // awaitFreed waits until XFS no longer counts a volume's data: once the volume is gone, that usage would look
 // like space that a tenant has used outside its quota, and would have another volume evicted.
 func (e *Engine) awaitFreed(ctx context.Context, p *directoryPool, rec directoryRecord) error {
-	for end := time.Now().Add(mostFreeing); ; {
+	for end := time.Now().Add(maxFreeWait); ; {
 		used, err := quota.ReadOf(p.device.Path, rec.Project)
 		if err != nil || used.Used == 0 || time.Now().After(end) {
 			return err

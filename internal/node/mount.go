@@ -55,7 +55,7 @@ func (e *Engine) MountAs(ctx context.Context, spec volume.Spec, as Mounting) err
 		return err
 	}
 	givenUp := e.givenUp(spec)
-	return e.withRoom(ctx, spec.Group, func(ctx context.Context) error { return e.mount(ctx, spec, as, givenUp) })
+	return e.retryForRoom(ctx, spec.Group, func(ctx context.Context) error { return e.mount(ctx, spec, as, givenUp) })
 }
 
 // mount makes one attempt. givenUp is the time, read when the call began, at which the replica had
@@ -300,11 +300,11 @@ func (e *Engine) ensureSettled(ctx context.Context, lv lvm.LogicalVolume, tags v
 	if tags.State != volume.Creating {
 		return tags, nil
 	}
-	handed, err := e.wasPublished(lv)
+	published, err := e.wasPublished(lv)
 	if err != nil {
 		return tags, fmt.Errorf("%w; its next mount writes it anew", err)
 	}
-	if !handed || e.givenUpUnzeroed(lv, tags) {
+	if !published || e.givenUpUnzeroed(lv, tags) {
 		return tags, nil
 	}
 	if err := e.makeReady(ctx, lv, tags); err != nil {

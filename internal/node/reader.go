@@ -76,11 +76,11 @@ func (e *Engine) findReplica(ctx context.Context, spec volume.Spec) (found, erro
 // replicaIn returns the replica on a logical volume with these tags.
 func (e *Engine) replicaIn(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags) (found, error) {
 	if tags.State == volume.Creating {
-		handed, err := e.wasPublished(lv)
+		published, err := e.wasPublished(lv)
 		if err != nil {
 			return found{}, err
 		}
-		if !handed {
+		if !published {
 			return found{}, noReplicaErr(spec, "it is being made")
 		}
 	}

@@ -280,7 +280,7 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 		return err
 	}
 	e.after("lvremove")
-	e.announceRoom()
+	e.signalRoomFreed()
 	return errors.Join(e.removeNotes(lv.UUID), e.records.remove(lv.Group, lv.Name))
 }
 

@@ -175,7 +175,7 @@ func (e *Engine) commit(ctx context.Context, g volume.Group, refs []Ref, batch [
 			errs[one.at] = errors.Join(errs[one.at], e.records.remove(g, one.lv.Name))
 		}
 	}
-	e.announceRoom()
+	e.signalRoomFreed()
 }
 
 // outcome returns nil if a volume of a batch is proved to be gone: LVM has listed what is left, without this

@@ -112,7 +112,7 @@ func (e *Engine) findSnapshot(ctx context.Context, spec volume.Spec, givenUp tim
 }
 
 func (e *Engine) takeSnapshot(ctx context.Context, o Order) (inventory.Volume, error) {
-	if err := e.rightGroup(ctx, o.Spec); err != nil {
+	if err := e.ensureGroupUUID(ctx, o.Spec); err != nil {
 		return inventory.Volume{}, err
 	}
 	err := e.locked(ctx, o.Group, o.CloneOf, func() error {
