@@ -49,7 +49,7 @@ func remedy(err error, otherwise string) string {
 // admit decides whether a caller may mount a volume with these tags. It is pure.
 func admit(spec volume.Spec, t volume.Tags, groupUUID string) error {
 	if spec.Kind == volume.Snapshot || t.Kind == volume.Snapshot {
-		return neverMounted(spec)
+		return neverMountedErr(spec)
 	}
 	if err := checkGroup(spec, groupUUID); err != nil {
 		return err
@@ -58,7 +58,7 @@ func admit(spec volume.Spec, t volume.Tags, groupUUID string) error {
 		return err
 	}
 	if spec.ReadOnly && (t.State == volume.Unreferenced || t.State == volume.Doomed) {
-		return noReplica(spec, "it is being taken back")
+		return noReplicaErr(spec, "it is being taken back")
 	}
 	switch t.State {
 	case volume.Creating, volume.Ready:
@@ -74,7 +74,7 @@ func admit(spec volume.Spec, t volume.Tags, groupUUID string) error {
 	return refused("volume %s/%s is being removed", spec.Group, spec.Name)
 }
 
-func neverMounted(spec volume.Spec) error {
+func neverMountedErr(spec volume.Spec) error {
 	return refused("volume %s/%s is a snapshot, which is never mounted; make a claim that begins as a copy of it (dataSource)", spec.Group, spec.Name)
 }
 
@@ -111,7 +111,7 @@ func checkGroup(spec volume.Spec, uuid string) error {
 	return refused("%s %q: the volume group %s on this node is another one (%s); if the node or its disks were replaced, the volume is lost and its claim must be deleted", volume.OptionGroupUUID, spec.GroupUUID, spec.Group, uuid)
 }
 
-func damaged(lv lvm.LogicalVolume, t volume.Tags, c content, id string, err error) error {
+func damagedErr(lv lvm.LogicalVolume, t volume.Tags, c content, id string, err error) error {
 	w, what := c.words(), fmt.Sprintf("its file system has UUID %s", id)
 	if err != nil {
 		what = err.Error()
@@ -119,14 +119,14 @@ func damaged(lv lvm.LogicalVolume, t volume.Tags, c content, id string, err erro
 	return fmt.Errorf("%w: volume %s/%s is %s and should hold the %s file system %s, but %s; it is not formatted again: restore it, or check it with `%s` and `wipefs`", ErrDamaged, lv.Group, lv.Name, t.State, w.title, t.FS, what, w.check)
 }
 
-func buried(spec volume.Spec, since time.Time) error {
+func removedErr(spec volume.Spec, since time.Time) error {
 	return refused("volume %s/%s was released and removed for good at %s, and is not made again: its PersistentVolume is gone, so this call is late; a new volume needs another name, or a wait of %s", spec.Group, spec.Name, since.UTC().Format(time.RFC3339), tombstoneLife)
 }
 
-func evicted(spec volume.Spec, err error) error {
+func evictedErr(spec volume.Spec, err error) error {
 	return fmt.Errorf("%w: the volume with the file system %s was to be brought back (%s), and now: %w; an empty volume will not take its place: it was evicted before, so delete the claim, and restore the data from a backup", ErrLost, spec.FS, volume.OptionFS, err)
 }
 
-func lost(record string, err error) error {
+func lostErr(record string, err error) error {
 	return fmt.Errorf("%w: this node has served the volume before (%s), and now: %w; an empty volume will not take its place: restore it, or delete the claim, or delete that file if the data is not wanted", ErrLost, record, err)
 }

@@ -107,7 +107,7 @@ func (e *Engine) candidate(ctx context.Context, a Adoption) (c candidate, err er
 	if c.lv, err = e.lvm.Volume(ctx, a.Group, a.Name); err != nil {
 		return c, err
 	}
-	if c.was, err = begun(c.lv, a); err != nil {
+	if c.was, err = unfinishedAdoption(c.lv, a); err != nil {
 		return c, err
 	}
 	if err := mayAdopt(c.lv); err != nil {
@@ -141,7 +141,7 @@ func tagsOfAdopted(c candidate, a Adoption, fs string, kind volume.FSType) (tags
 	most = spec.HeldBy(c.lv.Size)
 	switch {
 	case most == 0:
-		return tags, 0, refused("logical volume %s has %s, and the least that a volume with %s takes is more; extend it first (`lvextend --size %d %[1]s`)", a, c.lv.Size, kind, int64(leastDevice(spec)))
+		return tags, 0, refused("logical volume %s has %s, and the least that a volume with %s takes is more; extend it first (`lvextend --size %d %[1]s`)", a, c.lv.Size, kind, int64(minDeviceSize(spec)))
 	case a.Size > most:
 		return tags, 0, refused("logical volume %s holds a volume of %d bytes at most, and %d are asked for; extend it first (lvextend), or ask for less", a, int64(most), int64(a.Size))
 	case a.Size == 0:
@@ -156,7 +156,7 @@ func tagsOfAdopted(c candidate, a Adoption, fs string, kind volume.FSType) (tags
 	}, most, nil
 }
 
-func leastDevice(spec volume.Spec) volume.Bytes {
+func minDeviceSize(spec volume.Spec) volume.Bytes {
 	spec.Size = volume.Block
 	return spec.DeviceSize()
 }

@@ -92,7 +92,7 @@ func (e *Engine) zero(ctx context.Context, d lvm.Device, path string, tags volum
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	for from < size {
-		at, err := e.zeroSome(ctx, f, from, size)
+		at, err := e.zeroStep(ctx, f, from, size)
 		if at > from {
 			failed := e.noteZeroed(ctx, f, d, tags.Zeroed, at)
 			if failed == nil {
@@ -110,9 +110,9 @@ func (e *Engine) zero(ctx context.Context, d lvm.Device, path string, tags volum
 	return nil
 }
 
-// zeroSome zeroes for zeroProgressInterval, or for holdTime if the engine yields, and returns the end of the
+// zeroStep zeroes for zeroProgressInterval, or for holdTime if the engine yields, and returns the end of the
 // zeroed part, also with an error.
-func (e *Engine) zeroSome(ctx context.Context, f *os.File, at, size volume.Bytes) (volume.Bytes, error) {
+func (e *Engine) zeroStep(ctx context.Context, f *os.File, at, size volume.Bytes) (volume.Bytes, error) {
 	long := zeroProgressInterval
 	if e.yields {
 		long = holdTime
@@ -150,9 +150,9 @@ func (e *Engine) noteZeroed(ctx context.Context, f *os.File, d lvm.Device, old, 
 	return nil
 }
 
-// putDevice mounts the device node of a raw block volume's mapping onto t.
-func (e *Engine) putDevice(ctx context.Context, f found, t *mount.Target) error {
-	m, err := e.expose(ctx, f)
+// mountBlockDevice mounts the device node of a raw block volume's mapping onto t.
+func (e *Engine) mountBlockDevice(ctx context.Context, f found, t *mount.Target) error {
+	m, err := e.ensureMapping(ctx, f)
 	if err != nil {
 		return err
 	}
@@ -161,12 +161,12 @@ func (e *Engine) putDevice(ctx context.Context, f found, t *mount.Target) error 
 		return err
 	}
 	defer func() { _ = device.Close() }()
-	return e.moveOn(ctx, f, device, t)
+	return e.moveToTarget(ctx, f, device, t)
 }
 
-// expose creates the mapping of a raw block volume, or grows it to the volume's current size.
-func (e *Engine) expose(ctx context.Context, f found) (dm.Mapping, error) {
-	m, err := exposedOf(f.device, f.tags)
+// ensureMapping creates the mapping of a raw block volume, or grows it to the volume's current size.
+func (e *Engine) ensureMapping(ctx context.Context, f found) (dm.Mapping, error) {
+	m, err := publishedMapping(f.device, f.tags)
 	if errors.Is(err, dm.ErrNoMapping) {
 		// Alone: LVM's commands ignore the tenants' mappings that exist when they start, so none may appear
 		// while one runs.
@@ -176,23 +176,23 @@ func (e *Engine) expose(ctx context.Context, f found) (dm.Mapping, error) {
 			return m, fmt.Errorf("make the device of volume %s/%s: %w", f.device.Group, f.device.Name, err)
 		}
 		e.after("make mapping")
-		if m, err = exposedOf(f.device, f.tags); err != nil {
+		if m, err = publishedMapping(f.device, f.tags); err != nil {
 			return m, fmt.Errorf("dmsetup has made %s and it cannot be used: %w", dm.BlockName(f.device.VolumeUUID), err)
 		}
 	}
 	if err != nil {
 		return m, err
 	}
-	// Enlarge before checkNode: a killed dmsetup may have left a mapping without a table, and that has no
+	// Grow it before checkNode: a killed dmsetup may have left a mapping without a table, and that has no
 	// device node yet.
-	if err := e.enlarge(ctx, f, m); err != nil {
+	if err := e.growMapping(ctx, f, m); err != nil {
 		return m, err
 	}
 	return m, checkNode(m)
 }
 
-// enlarge grows a mapping to the size of its volume. It never shrinks the mapping.
-func (e *Engine) enlarge(ctx context.Context, f found, m dm.Mapping) error {
+// growMapping grows a mapping to the size of its volume. It never shrinks the mapping.
+func (e *Engine) growMapping(ctx context.Context, f found, m dm.Mapping) error {
 	if err := e.awaitMapping(ctx, f.device); err != nil {
 		return err
 	}
@@ -207,16 +207,16 @@ func (e *Engine) enlarge(ctx context.Context, f found, m dm.Mapping) error {
 	return nil
 }
 
-// enlargeExposed is enlarge for a volume that may not be published.
-func (e *Engine) enlargeExposed(ctx context.Context, f found) error {
-	m, err := exposedOf(f.device, f.tags)
+// growPublishedMapping calls growMapping if the volume is published.
+func (e *Engine) growPublishedMapping(ctx context.Context, f found) error {
+	m, err := publishedMapping(f.device, f.tags)
 	if errors.Is(err, dm.ErrNoMapping) {
 		return nil // its next mount maps the whole volume
 	}
 	if err != nil {
 		return err
 	}
-	return e.enlarge(ctx, f, m)
+	return e.growMapping(ctx, f, m)
 }
 
 // recordedSmaller reports whether the record of a raw block volume has the size from before a growth. The

@@ -32,7 +32,7 @@ func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
 		return e.fullCopy(ctx, spec)
 	}
 	if spec.Encrypted {
-		return noKey(spec.Group, spec.Name)
+		return noKeyErr(spec.Group, spec.Name)
 	}
 	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)
 	if err != nil {
@@ -51,7 +51,7 @@ func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
 // program that sets the UUID cannot resume after being killed. The source has to exist until then.
 func (e *Engine) copyOf(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
 	if spec.Layout != volume.Thin {
-		return found{}, notCopied(spec)
+		return found{}, notCopiedErr(spec)
 	}
 	tags, err := e.snapshot(ctx, spec, key)
 	if err != nil {
@@ -115,7 +115,7 @@ func (e *Engine) limitCopy(ctx context.Context, f found, spec volume.Spec) error
 // copyAgain creates again a copy that an earlier call has left unfinished. While its source cannot be copied,
 // the unfinished copy stays, for a person to look at.
 func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
-	if err := e.neverHandedOut(lv); err != nil {
+	if err := e.checkNeverPublished(lv); err != nil {
 		return found{}, err
 	}
 	if spec.Layout != volume.Thin {
@@ -127,14 +127,14 @@ func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.Logical
 	return e.copyOf(ctx, spec, key)
 }
 
-// neverHandedOut returns an error if a pod may have used an unfinished copy: this node's record says so, or
+// checkNeverPublished returns an error if a pod may have used an unfinished copy: this node's record says so, or
 // cannot be read.
-func (e *Engine) neverHandedOut(lv lvm.LogicalVolume) error {
-	handed, err := e.wasPublished(lv)
+func (e *Engine) checkNeverPublished(lv lvm.LogicalVolume) error {
+	published, err := e.wasPublished(lv)
 	switch {
 	case err != nil:
 		return fmt.Errorf("volume %s/%s is a copy that was never finished, and whether a pod has had it is unknown, so it is not made again: %w; inspect the copy and that file by hand", lv.Group, lv.Name, err)
-	case handed:
+	case published:
 		return fmt.Errorf("%w: volume %s/%s is a copy that was never finished, and this node's record %s says that a pod had it; inspect it by hand", ErrDamaged, lv.Group, lv.Name, e.records.file(lv.Group, lv.Name))
 	}
 	return nil

@@ -36,7 +36,7 @@ func (e *Engine) checkCopies(ctx context.Context, lv lvm.LogicalVolume) error {
 	if lv.Shape.Layout != volume.Raid1 {
 		return e.checkConverted(lv)
 	}
-	if !e.copyNotes.exists(lv.UUID) {
+	if !e.copyNotes.mayExist(lv.UUID) {
 		return nil
 	}
 	copies, err := e.copiesOf(ctx, lv)
@@ -54,7 +54,7 @@ func (e *Engine) checkCopies(ctx context.Context, lv lvm.LogicalVolume) error {
 // of one of its former copies. Which one is unknown: a person may have removed the others before the daemon saw which
 // copies were in use. A volume whose note cannot be looked up is used, as most volumes were never raid1.
 func (e *Engine) checkConverted(lv lvm.LogicalVolume) error {
-	if lv.Shape.Layout == volume.Raid1 || !e.copyNotes.found(lv.UUID) {
+	if lv.Shape.Layout == volume.Raid1 || !e.copyNotes.isKnown(lv.UUID) {
 		return nil
 	}
 	since := "an unknown time"

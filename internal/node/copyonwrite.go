@@ -48,9 +48,9 @@ func checkFullCopyCharge(c *fullCopy, origin lvm.LogicalVolume) error {
 	return checkCopyCharge(c.spec, origin, c.size)
 }
 
-// checkCopyCharge refuses a copy that needs more of its pool than its claim is charged, by more than LVM
-// rounds up. of is the volume whose layout the copy has. Its source was adopted, or created by another class,
-// or extended by a growth that was killed. It is pure.
+// checkCopyCharge refuses a copy that needs more of its pool than its claim is charged, beyond LVM's rounding.
+// That is so if the source was adopted, created by another class, or extended by a growth that was killed. of is
+// the volume whose layout the copy gets. It is pure.
 func checkCopyCharge(spec volume.Spec, of lvm.LogicalVolume, takes volume.Bytes) error {
 	charged := spec.DeviceSize()
 	if takes <= of.Shape.Extents(charged, of.Extent) {

@@ -120,7 +120,7 @@ func testRemovalKilledAfterEveryStep(t *testing.T, m *machine) {
 		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeZero}))
 	}, func(int) {
 		require.Empty(t, lvs())
-		require.Equal(t, []volume.Name{s.Name}, m.recorded(s.Group), "its tombstone")
+		require.Equal(t, []volume.Name{s.Name}, m.recordedNames(s.Group), "its tombstone")
 	})
 }
 

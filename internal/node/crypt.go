@@ -17,7 +17,7 @@ import (
 // ErrNoKey: the call brings no key for an encrypted volume.
 var ErrNoKey = errors.New("no key")
 
-func noKey(g volume.Group, n volume.Name) error {
+func noKeyErr(g volume.Group, n volume.Name) error {
 	return fmt.Errorf("%w: volume %s/%s is encrypted, and the call brings no key; kubelet passes it on where the PersistentVolume names its Secret (nodePublishSecretRef, and nodeExpandSecretRef for growth)", ErrNoKey, g, n)
 }
 
@@ -33,12 +33,12 @@ func checkHeader(lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, published
 	case err != nil && !errors.Is(err, luks.ErrNoHeader):
 		return false, err
 	case tags.State != volume.Creating || published || tags.Clone != "":
-		return false, undecipherable(lv, tags, h, err)
+		return false, damagedHeaderErr(lv, tags, h, err)
 	}
 	return false, nil
 }
 
-func undecipherable(lv lvm.LogicalVolume, t volume.Tags, h luks.Header, err error) error {
+func damagedHeaderErr(lv lvm.LogicalVolume, t volume.Tags, h luks.Header, err error) error {
 	what := fmt.Sprintf("its LUKS2 header has UUID %s", h.UUID)
 	if err != nil {
 		what = err.Error()
@@ -97,7 +97,7 @@ func (e *Engine) openOrFormatContainer(ctx context.Context, spec volume.Spec, lv
 	case err != nil:
 		return content{}, err
 	case !whole && spec.FS != "":
-		return content{}, undecipherable(lv, f.tags, luks.Header{}, luks.ErrNoHeader)
+		return content{}, damagedHeaderErr(lv, f.tags, luks.Header{}, luks.ErrNoHeader)
 	case !whole:
 		if err := e.encrypt(ctx, spec, f.device, f.tags, f.key); err != nil {
 			return content{}, err
@@ -114,7 +114,7 @@ func (e *Engine) open(ctx context.Context, d lvm.Device, tags volume.Tags, key l
 		return e.contentOf(d, tags), nil
 	}
 	if key.IsZero() {
-		return content{}, noKey(d.Group, d.Name)
+		return content{}, noKeyErr(d.Group, d.Name)
 	}
 	m, err := e.openContainerOf(ctx, d, tags)
 	switch {
@@ -151,8 +151,8 @@ func (e *Engine) openContainer(ctx context.Context, d lvm.Device, tags volume.Ta
 	if tags.FSType != volume.Raw || tags.State == volume.Creating && tags.Clone == "" {
 		return open()
 	}
-	// The mapping exposes data that pods have written, so LVM must not run meanwhile (see expose). The key is
-	// checked first, so that a wrong key does not block other calls' LVM commands.
+	// The mapping exposes data that pods have written, so LVM must not run meanwhile (see ensureMapping). The
+	// key is checked first, so that a wrong key does not block other calls' LVM commands.
 	if err := luks.CheckKey(ctx, e.host.Killable, d.Path, key); err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (e *Engine) checkSource(ctx context.Context, spec volume.Spec, lv lvm.Logic
 			return content{}, wrongKey(d, err)
 		}
 	}
-	c, err := e.opened(ctx, d, tags)
+	c, err := e.openedContent(ctx, d, tags)
 	if errors.Is(err, dm.ErrNoMapping) {
 		err = nil
 	}

@@ -38,10 +38,8 @@ func recordOf(lv lvm.LogicalVolume) string {
 	return fmt.Sprintf("%s in the file system of directory pool %s", path.Join(volumePath(lv.Name), recordFile), volume.DirectoryPoolOf(lv.Group, lv.Shape.DirectoryPool))
 }
 
-func dirOf(name string) string { return path.Dir(name) }
-
-// names lists one of the pool's own directories.
-func (p *directoryPool) names(dir string) ([]string, error) {
+// listDir lists one of the pool's own directories.
+func (p *directoryPool) listDir(dir string) ([]string, error) {
 	d, err := p.Open(dir)
 	if err != nil {
 		return nil, err
@@ -56,7 +54,7 @@ func (p *directoryPool) names(dir string) ([]string, error) {
 // volumes returns the sorted names of the pool's volumes, followed by those that are being removed.
 func (p *directoryPool) volumes() (all []volume.Name, err error) {
 	for _, dir := range []string{volumesDir, goneDir} {
-		names, err := p.names(dir)
+		names, err := p.listDir(dir)
 		if err != nil {
 			return nil, err
 		}
@@ -93,12 +91,12 @@ func (p *directoryPool) read(n volume.Name) (lvm.LogicalVolume, directoryRecord,
 		return lv, rec, nil // ownedTags reports what is wrong with the tags
 	}
 	lv.UUID = t.FS
-	lv.Size, err = p.takes(rec, t)
+	lv.Size, err = p.sizeInPool(rec, t)
 	return lv, rec, err
 }
 
-// takes returns how much a volume takes of its pool, by its quota.
-func (p *directoryPool) takes(rec directoryRecord, t volume.Tags) (volume.Bytes, error) {
+// sizeInPool returns how much a volume takes of its pool, by its quota.
+func (p *directoryPool) sizeInPool(rec directoryRecord, t volume.Tags) (volume.Bytes, error) {
 	u, err := quota.ReadOf(p.device.Path, rec.Project)
 	if err != nil {
 		return 0, err
@@ -143,9 +141,9 @@ func directoryAt(point mount.Point) (volume.Name, bool) {
 	return n, err == nil
 }
 
-// shown returns the device of the volume that a mount shows. For a directory volume, it is the pool's device
-// under the volume's name.
-func shown(point mount.Point) (lvm.Device, error) {
+// mountedVolume returns the device of the volume that a mount shows. For a directory volume, it is the pool's
+// device under the volume's name.
+func mountedVolume(point mount.Point) (lvm.Device, error) {
 	d, err := volumeByNumber(point.Number)
 	if err != nil {
 		return d, err

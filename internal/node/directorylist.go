@@ -72,12 +72,12 @@ func (e *Engine) observeOpenPool(ctx context.Context, p *directoryPool, out *obs
 	}
 	out.pool.Size = p.info.Size
 	out.pool.Free = max(0, p.info.Size-seen.taken())
-	repaired, err := p.repaired()
+	advice, err := p.repairAdvice()
 	switch {
 	case err != nil:
 		return err
-	case repaired != "":
-		out.pool.Directories.Unfit = repaired
+	case advice != "":
+		out.pool.Directories.Unfit = advice
 	case short > 0:
 		out.pool.Directories.Unfit = p.shortfallMessage(short, seen.after)
 	}
@@ -120,7 +120,7 @@ func (e *Engine) listDirectories(p *directoryPool, host, everywhere []mount.Poin
 	if l.before, err = quota.Projects(p.device.Path); err != nil {
 		return l, err
 	}
-	l.known = p.making()
+	l.known = p.unfinishedProjects()
 	names, err := p.volumes()
 	if err != nil {
 		return l, err
@@ -134,7 +134,7 @@ func (e *Engine) listDirectories(p *directoryPool, host, everywhere []mount.Poin
 			continue
 		}
 		l.volumes = append(l.volumes, v)
-		l.lost = l.lost || k.lacking(l.before)
+		l.lost = l.lost || k.needsRaise(l.before)
 		if v.State != "" { // otherwise its size is unknown, and its quota counts
 			l.known[k.project] = true
 		}

@@ -77,13 +77,13 @@ func TestDirectoryPoolAddsUp(t *testing.T) {
 	require.Greater(t, die, 4)
 	require.False(t, killed(die-1), "it is there already")
 	m.opened(func(p *directoryPool) error {
-		left, err := p.names(newDir)
+		left, err := p.listDir(newDir)
 		require.Len(t, left, 1)
 		return err
 	})
 	pool, volumes = addsUp("killed")
 	all := kept.HeldBy(volumes[kept.Name].Device + pool.Free)
-	await(func() bool { return m.Expand(m.ctx(), kept, all) == nil }, "what was left is swept")
+	await(func() bool { return m.Expand(m.ctx(), kept, all) == nil }, "what was left is removed")
 	pool, _ = addsUp("expand to all that is left")
 	require.Less(t, pool.Free, volume.MiB)
 }

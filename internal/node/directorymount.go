@@ -62,7 +62,7 @@ func (e *Engine) findDirectory(ctx context.Context, p *directoryPool, spec volum
 	}
 	lv, rec, err = p.read(spec.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
-		e.sweep(spec.Group, spec.Name)
+		e.expireTombstones(spec.Group, spec.Name)
 		if err = e.mayMakeDirectory(spec, err); err != nil {
 			return lv, rec, tags, err
 		}
@@ -88,14 +88,14 @@ func (e *Engine) findDirectory(ctx context.Context, p *directoryPool, spec volum
 // mayMakeDirectory refuses to create a volume that was removed, or that this node has served before.
 func (e *Engine) mayMakeDirectory(spec volume.Spec, none error) error {
 	if since, ok := e.records.blockedByTombstone(spec.Group, spec.Name, e.now()); ok {
-		return buried(spec, since)
+		return removedErr(spec, since)
 	}
 	known, err := e.records.hasRecordOf(spec.Group, spec.Name)
 	switch {
 	case known || err != nil:
-		return errors.Join(lost(e.records.file(spec.Group, spec.Name), none), err)
+		return errors.Join(lostErr(e.records.file(spec.Group, spec.Name), none), err)
 	case spec.FS != "":
-		return evicted(spec, none)
+		return evictedErr(spec, none)
 	}
 	return nil
 }
@@ -111,16 +111,16 @@ func (e *Engine) makeDirectory(ctx context.Context, p *directoryPool, spec volum
 	if err := readJSON(p.Root, poolFile, &p.info); err != nil { // it may have changed since the pool was opened
 		return err
 	}
-	switch why, err := p.repaired(); {
+	switch why, err := p.repairAdvice(); {
 	case err != nil:
 		return err
 	case why != "": // the volume may exist under another name
 		return fmt.Errorf("volume %s is not made: %s", spec.Name, why)
 	}
-	if err := p.fits(ctx, spec.DeviceSize(), spec.Size); err != nil {
+	if err := p.checkRoom(ctx, spec.DeviceSize(), spec.Size); err != nil {
 		return err
 	}
-	gotRoom(ctx)
+	endRoomTurn(ctx)
 	tags, err := newTags(spec)
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (e *Engine) makeDirectory(ctx context.Context, p *directoryPool, spec volum
 		return err
 	}
 	e.after("write pool")
-	if err := e.layOut(p, path.Join(newDir, string(spec.Name)), rec, spec.Size); err != nil {
+	if err := e.createVolumeDir(p, path.Join(newDir, string(spec.Name)), rec, spec.Size); err != nil {
 		return fmt.Errorf("make volume %s in directory pool %s: %w", spec.Name, p.poolName(), err)
 	}
 	if err := p.Rename(path.Join(newDir, string(spec.Name)), volumePath(spec.Name)); err != nil {
@@ -143,8 +143,8 @@ func (e *Engine) makeDirectory(ctx context.Context, p *directoryPool, spec volum
 	return nil
 }
 
-// layOut creates the directories of a volume, with its quota and its record, durably.
-func (e *Engine) layOut(p *directoryPool, dir string, rec directoryRecord, size volume.Bytes) error {
+// createVolumeDir creates the directories of a volume, with its quota and its record, durably.
+func (e *Engine) createVolumeDir(p *directoryPool, dir string, rec directoryRecord, size volume.Bytes) error {
 	data := path.Join(dir, dataDir)
 	for _, d := range []string{dir, data} {
 		if err := p.Mkdir(d, 0o700); err != nil {
@@ -173,12 +173,12 @@ func (e *Engine) layOut(p *directoryPool, dir string, rec directoryRecord, size 
 	return syncDir(p.Root, dir)
 }
 
-// making returns the projects of volumes that are being created, or were when a call was killed. It needs no
-// lock: one that is renamed meanwhile is listed as a volume. A project that cannot be read is left out, so
-// that its quota counts.
-func (p *directoryPool) making() map[quota.Project]bool {
+// unfinishedProjects returns the projects of volumes that are being created, or were when a call was killed. It
+// needs no lock: one that is renamed meanwhile is listed as a volume. A project that cannot be read is left
+// out, so that its quota counts.
+func (p *directoryPool) unfinishedProjects() map[quota.Project]bool {
 	all := map[quota.Project]bool{}
-	names, _ := p.names(newDir)
+	names, _ := p.listDir(newDir)
 	for _, name := range names {
 		if id, err := p.projectOf(path.Join(newDir, name)); err == nil {
 			all[id] = true
@@ -198,23 +198,23 @@ func (p *directoryPool) projectOf(dir string) (quota.Project, error) {
 	return id, err
 }
 
-// sweepNew removes the unfinished volumes that killed calls have left. The caller holds the pool's lock, so
-// no volume is being created.
-func (p *directoryPool) sweepNew(ctx context.Context) error {
-	names, err := p.names(newDir)
+// removeUnfinished removes the unfinished volumes that killed calls have left. The caller holds the pool's
+// lock, so no volume is being created.
+func (p *directoryPool) removeUnfinished(ctx context.Context) error {
+	names, err := p.listDir(newDir)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if err := p.sweepOne(ctx, path.Join(newDir, name)); err != nil {
+		if err := p.removeUnfinishedVolume(ctx, path.Join(newDir, name)); err != nil {
 			return fmt.Errorf("remove what is left of a volume that was never made: %w", err)
 		}
 	}
 	return nil
 }
 
-// sweepOne removes an unfinished volume, which was never handed out, and its quota.
-func (p *directoryPool) sweepOne(ctx context.Context, dir string) error {
+// removeUnfinishedVolume removes an unfinished volume, which was never handed out, and its quota.
+func (p *directoryPool) removeUnfinishedVolume(ctx context.Context, dir string) error {
 	data, err := p.Open(path.Join(dir, dataDir))
 	if err == nil {
 		id, err := quota.ProjectOf(data)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -66,7 +67,7 @@ func (e *Engine) openPool(ctx context.Context, g volume.Group, n volume.Name) (*
 		return nil, err
 	}
 	rec, recErr := e.records.read(g, n)
-	if err != nil || recErr != nil || rec.Kind != kindDirectories || rec.VolumeUUID != d.VolumeUUID || e.copyNotes.exists(d.VolumeUUID) {
+	if err != nil || recErr != nil || rec.Kind != kindDirectories || rec.VolumeUUID != d.VolumeUUID || e.copyNotes.mayExist(d.VolumeUUID) {
 		if d, err = e.askForPool(ctx, g, n); err != nil {
 			return nil, err
 		}
@@ -147,14 +148,14 @@ func (e *Engine) lockPool(ctx context.Context, g volume.Group, n volume.Name) (f
 // foreignEntries returns the entries in the root of the pool that flexlvm does not create, such as lost+found of
 // xfs_repair.
 func (p *directoryPool) foreignEntries() ([]string, error) {
-	names, err := p.names(".")
+	names, err := p.listDir(".")
 	own := []string{volumesDir, newDir, goneDir, poolFile, poolFile + "-"}
 	return slices.DeleteFunc(names, func(n string) bool { return slices.Contains(own, n) }), err
 }
 
-// repaired returns what to do if xfs_repair has moved files of the pool, perhaps whole volumes, to
+// repairAdvice returns what to do if xfs_repair has moved files of the pool, perhaps whole volumes, to
 // lost+found, and an empty string if it has not.
-func (p *directoryPool) repaired() (why string, err error) {
+func (p *directoryPool) repairAdvice() (why string, err error) {
 	others, err := p.foreignEntries()
 	if err != nil || !slices.Contains(others, lostAndFound) {
 		return "", err
@@ -220,7 +221,7 @@ func writeJSON(root *os.Root, name string, of any) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	return syncDir(root, dirOf(name))
+	return syncDir(root, path.Dir(name))
 }
 
 // syncDir makes the entries of a directory durable.

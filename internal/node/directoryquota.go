@@ -23,20 +23,20 @@ func takesOf(u quota.Usage) volume.Bytes {
 	return volume.DirectorySize(max(u.Limit.Size, u.Used), max(u.Limit.Inodes, u.Inodes))
 }
 
-// fits fails unless the pool can promise more bytes than now, by more, and has data bytes free beyond what
+// checkRoom fails unless the pool can promise more bytes than now, by more, and has data bytes free beyond what
 // its volumes may still write: if a tenant has moved files out of its quota, the others have less space than
 // their quotas promise. It first removes the unfinished volumes of killed calls. The caller holds the pool's
 // lock.
-func (p *directoryPool) fits(ctx context.Context, more, data volume.Bytes) error {
-	swept := p.sweepNew(ctx) // a volume that cannot be removed still takes room
-	if err := p.fitsNow(more, data); err != nil {
-		return errors.Join(err, swept)
+func (p *directoryPool) checkRoom(ctx context.Context, more, data volume.Bytes) error {
+	leftoverErr := p.removeUnfinished(ctx) // a volume that cannot be removed still takes room
+	if err := p.checkRoomNow(more, data); err != nil {
+		return errors.Join(err, leftoverErr)
 	}
 	return nil
 }
 
-// fitsNow is fits without the sweep.
-func (p *directoryPool) fitsNow(more, data volume.Bytes) error {
+// checkRoomNow is checkRoom without the removal of unfinished volumes.
+func (p *directoryPool) checkRoomNow(more, data volume.Bytes) error {
 	all, err := p.ensureQuotas()
 	if err != nil {
 		return err
@@ -86,16 +86,16 @@ type kernelQuota struct {
 	limit   quota.Limit
 }
 
-// lacking reports whether the kernel's limit for the volume is lower, or missing: xfs_repair drops quotas
+// needsRaise reports whether the kernel's limit for the volume is lower, or missing: xfs_repair drops quotas
 // that it cannot read, and people change them.
-func (k kernelQuota) lacking(all map[quota.Project]quota.Usage) bool {
+func (k kernelQuota) needsRaise(all map[quota.Project]quota.Usage) bool {
 	has := all[k.project].Limit
 	return has.Size < k.limit.Size || has.Inodes < k.limit.Inodes
 }
 
-// recorded returns the quota that the record of a volume promises. holds is false if the volume is gone or
+// recordedQuota returns the quota that the record of a volume promises. holds is false if the volume is gone or
 // its removal has already deleted its data, so that it needs no quota.
-func (p *directoryPool) recorded(name volume.Name) (k kernelQuota, holds bool, err error) {
+func (p *directoryPool) recordedQuota(name volume.Name) (k kernelQuota, holds bool, err error) {
 	if _, err := p.Lstat(path.Join(volumePath(name), dataDir)); errors.Is(err, fs.ErrNotExist) && name.IsDoomed() {
 		return k, false, nil
 	}
@@ -125,11 +125,11 @@ func (p *directoryPool) ensureQuotas() (map[quota.Project]quota.Usage, error) {
 	}
 	had, set := map[quota.Project]bool{}, map[quota.Project]quota.Limit{}
 	for _, name := range names {
-		k, holds, err := p.recorded(name)
+		k, holds, err := p.recordedQuota(name)
 		if err != nil {
 			return nil, fmt.Errorf("what a volume in directory pool %s was promised is not known: %w", p.poolName(), err)
 		}
-		if had[k.project] = true; holds && k.lacking(all) {
+		if had[k.project] = true; holds && k.needsRaise(all) {
 			has := all[k.project].Limit
 			set[k.project] = quota.Limit{Size: max(k.limit.Size, has.Size), Inodes: max(k.limit.Inodes, has.Inodes)}
 		}

@@ -34,7 +34,7 @@ func (e *Engine) renameVolume(ctx context.Context, lv lvm.LogicalVolume, to volu
 		if err := p.Rename(volumePath(lv.Name), volumePath(to)); err != nil {
 			return fmt.Errorf("rename volume %s/%s: %w", lv.Group, lv.Name, err)
 		}
-		return errors.Join(syncDir(p.Root, dirOf(volumePath(lv.Name))), syncDir(p.Root, dirOf(volumePath(to))))
+		return errors.Join(syncDir(p.Root, path.Dir(volumePath(lv.Name))), syncDir(p.Root, path.Dir(volumePath(to))))
 	})
 }
 
@@ -55,7 +55,7 @@ func (e *Engine) removeVolume(ctx context.Context, lv lvm.LogicalVolume) error {
 		if now.Open, err = p.inUse(lv.Name); err != nil {
 			return err
 		} else if now.Open {
-			return inUse(Ref{Group: lv.Group, Name: lv.Name}, now)
+			return inUseErr(Ref{Group: lv.Group, Name: lv.Name}, now)
 		}
 		if err := e.clearData(ctx, p, path.Join(volumePath(lv.Name), dataDir)); err != nil {
 			return err
@@ -70,14 +70,14 @@ func (e *Engine) removeVolume(ctx context.Context, lv lvm.LogicalVolume) error {
 	})
 }
 
-// mostFreeing is how long a removal waits for XFS to free deleted files, which XFS does in the background.
+// maxFreeWait is how long a removal waits for XFS to free deleted files, which XFS does in the background.
 // Files that take longer are held open by a process.
-const mostFreeing = 10 * time.Second
+const maxFreeWait = 10 * time.Second
 
 // awaitFreed waits until XFS no longer counts a volume's data: once the volume is gone, that usage would look
 // like space that a tenant has used outside its quota, and would have another volume evicted.
 func (e *Engine) awaitFreed(ctx context.Context, p *directoryPool, rec directoryRecord) error {
-	for end := time.Now().Add(mostFreeing); ; {
+	for end := time.Now().Add(maxFreeWait); ; {
 		used, err := quota.ReadOf(p.device.Path, rec.Project)
 		if err != nil || used.Used == 0 || time.Now().After(end) {
 			return err
@@ -134,7 +134,7 @@ func (p *directoryPool) dropRecord(n volume.Name, after func(step string)) error
 		}
 		after("remove " + name)
 	}
-	return syncDir(p.Root, dirOf(dir))
+	return syncDir(p.Root, path.Dir(dir))
 }
 
 // clearTree removes a directory and everything in it, whatever a tenant has left there. It may be called

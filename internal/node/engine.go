@@ -1,9 +1,3 @@
-// Package node is the engine of one node: it creates, mounts, grows and removes volumes, independently of the
-// driver (FlexVolume or CSI) that a call comes through.
-//
-// Every method may be killed at any instant and converges when it is called again. A volume's LVM tags are
-// its description. The records under the state directory save asking LVM, and keep a volume that was handed
-// out from being formatted or replaced by an empty one (see record.go).
 package node
 
 import (
@@ -78,16 +72,16 @@ type Engine struct {
 	settle       func(volume.Group, volume.Name) // nil: Mount settles volumes itself
 	log          logrus.FieldLogger
 
-	wipeRate, zeroRate   volume.Bytes
-	wipeProgressInterval volume.Bytes
-	stateDir, lockDir    string
-	patience, roomRetry  time.Duration
-	mostFrozen           time.Duration
-	sourcePatience       time.Duration
-	roundPatience        time.Duration
-	syncPatience         time.Duration
-	resumeWait           time.Duration
-	yields               bool // zero returns errYielded after about holdTime instead of holding the lock until it is done
+	wipeRate, zeroRate      volume.Bytes
+	wipeProgressInterval    volume.Bytes
+	stateDir, lockDir       string
+	roomPatience, roomRetry time.Duration
+	maxFrozen               time.Duration
+	sourcePatience          time.Duration
+	roundPatience           time.Duration
+	syncPatience            time.Duration
+	resumeWait              time.Duration
+	yields                  bool // zero returns errYielded after about holdTime instead of holding the lock until it is done
 }
 
 // New returns an engine that runs the programs of host.
@@ -139,8 +133,8 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 
 		wipeRate: cfg.WipeRate, zeroRate: cfg.ZeroRate, wipeProgressInterval: wipeProgressInterval,
 		stateDir: cfg.StateDir, lockDir: cfg.LockDir,
-		patience: cfg.RoomPatience, roomRetry: roomRetry,
-		mostFrozen: mostFrozen, sourcePatience: sourcePatience, roundPatience: roundPatience, syncPatience: syncPatience,
+		roomPatience: cfg.RoomPatience, roomRetry: roomRetry,
+		maxFrozen: maxFrozen, sourcePatience: sourcePatience, roundPatience: roundPatience, syncPatience: syncPatience,
 		resumeWait: resumeWait,
 	}, nil
 }

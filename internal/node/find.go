@@ -32,7 +32,7 @@ func (e *Engine) findOrCreate(ctx context.Context, spec volume.Spec, key luks.Ke
 	if !errors.Is(err, errAskLVM) {
 		return f, err
 	}
-	e.sweep(spec.Group, spec.Name)
+	e.expireTombstones(spec.Group, spec.Name)
 	mustExist, err := e.mustExist(ctx, spec)
 	if err != nil {
 		return found{}, err
@@ -76,8 +76,9 @@ func (e *Engine) exists(ctx context.Context, spec volume.Spec) (bool, error) {
 	return err == nil, err
 }
 
-// openFromRecord answers from the record and the kernel, or returns errAskLVM in any doubt. A suspended device is
-// the exception (lvm.ErrSuspended): LVM cannot help there, and may itself wait for the device.
+// openFromRecord opens the volume from this node's record and the kernel's state alone, and returns errAskLVM in
+// any doubt. A suspended device is the exception (lvm.ErrSuspended): LVM cannot help there, and may itself wait for
+// the device.
 func (e *Engine) openFromRecord(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
 	d, err := e.usable(ctx, spec.Group, spec.Name)
 	if errors.Is(err, lvm.ErrSuspended) {
@@ -90,7 +91,7 @@ func (e *Engine) openFromRecord(ctx context.Context, spec volume.Spec, key luks.
 	if err != nil || rec.State != volume.Ready && rec.State != volume.Creating || d.VolumeUUID != rec.VolumeUUID {
 		return found{}, errAskLVM
 	}
-	if e.copyNotes.exists(d.VolumeUUID) {
+	if e.copyNotes.mayExist(d.VolumeUUID) {
 		return found{}, errAskLVM // see checkCopies
 	}
 	tags := rec.tags()
@@ -118,7 +119,7 @@ func (e *Engine) openFromRecord(ctx context.Context, spec volume.Spec, key luks.
 
 // create creates the volume, with all its tags in state creating, and formats it, or creates it as a copy.
 func (e *Engine) create(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
-	if err := e.rightGroup(ctx, spec); err != nil {
+	if err := e.ensureGroupUUID(ctx, spec); err != nil {
 		return found{}, err
 	}
 	if spec.CloneOf != "" {
@@ -135,7 +136,7 @@ func (e *Engine) create(ctx context.Context, spec volume.Spec, key luks.Key) (fo
 	if err := e.lvm.Create(ctx, lv); err != nil {
 		return found{}, err
 	}
-	gotRoom(ctx)
+	endRoomTurn(ctx)
 	e.after("lvcreate")
 	d, err := e.usable(ctx, spec.Group, spec.Name)
 	if err != nil {
@@ -153,8 +154,8 @@ func (e *Engine) create(ctx context.Context, spec volume.Spec, key luks.Key) (fo
 	return f, e.format(ctx, spec, f)
 }
 
-// rightGroup makes sure that the volume group has the UUID that the spec names.
-func (e *Engine) rightGroup(ctx context.Context, spec volume.Spec) error {
+// ensureGroupUUID makes sure that the volume group has the UUID that the spec names.
+func (e *Engine) ensureGroupUUID(ctx context.Context, spec volume.Spec) error {
 	if spec.GroupUUID == "" {
 		return nil
 	}
@@ -209,18 +210,18 @@ func (e *Engine) openExisting(ctx context.Context, spec volume.Spec, key luks.Ke
 	f := found{device: d, tags: tags, key: key}
 	// A record that cannot be read counts as one of this volume, so that nothing is formatted; but it is not
 	// needed if the device holds the file system of the tags.
-	handed, unread := e.mayHoldData(lv, tags)
-	if f.content, err = e.openOrFormatContainer(ctx, spec, lv, f, handed); err != nil {
+	published, unread := e.mayHoldData(lv, tags)
+	if f.content, err = e.openOrFormatContainer(ctx, spec, lv, f, published); err != nil {
 		return f, errors.Join(err, unread)
 	}
-	whole, err := checkFilesystem(lv, tags, f.content, handed)
+	whole, err := checkFilesystem(lv, tags, f.content, published)
 	switch {
 	case err != nil:
 		return f, errors.Join(err, unread)
 	case unread != nil:
 		e.log.WithError(unread).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("this node's record of the volume cannot be read and is rewritten")
 	}
-	if whole && (tags.State != volume.Creating || handed) {
+	if whole && (tags.State != volume.Creating || published) {
 		return f, nil
 	}
 	return f, e.formatUnlessServed(ctx, spec, lv, f, whole)
@@ -230,7 +231,7 @@ func (e *Engine) openExisting(ctx context.Context, spec volume.Spec, key luks.Ke
 // reports that its superblock is valid.
 func (e *Engine) formatUnlessServed(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, f found, whole bool) error {
 	if spec.FS != "" && !whole { // the volume was brought back
-		return damaged(lv, f.tags, f.content, "", errNoFilesystem)
+		return damagedErr(lv, f.tags, f.content, "", errNoFilesystem)
 	}
 	if spec.FS == "" {
 		may, err := mayFormat(spec, lv, f, whole)
@@ -248,9 +249,9 @@ func (e *Engine) formatUnlessServed(ctx context.Context, spec volume.Spec, lv lv
 // such a volume becomes ready before any pod gets it (publish). If its record has another state, or cannot be
 // read, the result is true, because the tags may be older than the record.
 func (e *Engine) mayHoldData(lv lvm.LogicalVolume, tags volume.Tags) (bool, error) {
-	handed, err := e.wasPublished(lv)
-	if err != nil || !handed || tags.FSType != volume.Raw || tags.State != volume.Creating {
-		return handed, err
+	published, err := e.wasPublished(lv)
+	if err != nil || !published || tags.FSType != volume.Raw || tags.State != volume.Creating {
+		return published, err
 	}
 	rec, err := e.records.read(lv.Group, lv.Name)
 	return err != nil || rec.State != volume.Creating, err
@@ -261,12 +262,12 @@ func (e *Engine) lookUpAdmitted(ctx context.Context, spec volume.Spec) (lvm.Logi
 	lv, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
 		if since, ok := e.records.blockedByTombstone(spec.Group, spec.Name, e.now()); ok {
-			return lv, volume.Tags{}, buried(spec, since)
+			return lv, volume.Tags{}, removedErr(spec, since)
 		}
 		if known, rerr := e.records.hasRecordOf(spec.Group, spec.Name); known || rerr != nil {
-			err = lost(e.records.file(spec.Group, spec.Name), err)
+			err = lostErr(e.records.file(spec.Group, spec.Name), err)
 		} else if spec.FS != "" {
-			err = evicted(spec, err)
+			err = evictedErr(spec, err)
 		}
 	}
 	if err != nil {
@@ -290,7 +291,7 @@ func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, publishe
 	case err != nil && !errors.Is(err, errNoFilesystem):
 		return false, err
 	case tags.State != volume.Creating || published:
-		return false, damaged(lv, tags, c, id, err)
+		return false, damagedErr(lv, tags, c, id, err)
 	}
 	return false, nil
 }
@@ -323,7 +324,7 @@ func mayFormat(spec volume.Spec, lv lvm.LogicalVolume, f found, whole bool) (boo
 	case err != nil || whole:
 		return false, err
 	}
-	return false, damaged(lv, f.tags, f.content, "", fmt.Errorf("%w, and a copy of its superblock, at byte %d, shows that it was in use", errNoFilesystem, int64(at)))
+	return false, damagedErr(lv, f.tags, f.content, "", fmt.Errorf("%w, and a copy of its superblock, at byte %d, shows that it was in use", errNoFilesystem, int64(at)))
 }
 
 // format creates the file system, and flushes it to the disk. Only create and formatUnlessServed call it, and

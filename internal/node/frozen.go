@@ -122,7 +122,7 @@ func (e *Engine) thaw(ctx context.Context, v frozen) error {
 	if err != nil {
 		return err
 	}
-	on, err := e.opened(ctx, d, volume.Tags{FSType: v.FSType, LUKS: v.LUKS})
+	on, err := e.openedContent(ctx, d, volume.Tags{FSType: v.FSType, LUKS: v.LUKS})
 	if errors.Is(err, dm.ErrNoMapping) {
 		return nil
 	}

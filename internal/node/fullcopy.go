@@ -25,7 +25,7 @@ const (
 // ErrNotCopied: the volume starts as a full copy that is not complete yet.
 var ErrNotCopied = errors.New("not copied yet")
 
-func notCopied(spec volume.Spec) error {
+func notCopiedErr(spec volume.Spec) error {
 	return fmt.Errorf("%w: volume %s/%s begins as a full copy of snapshot %s, which the node daemon makes; this call is retried", ErrNotCopied, spec.Group, spec.Name, spec.CloneOf)
 }
 
@@ -114,7 +114,7 @@ func (e *Engine) finishCopied(ctx context.Context, spec volume.Spec) (there bool
 	case tags.Clone == "" || tags.LUKS != "":
 		return true, nil
 	}
-	if err := e.neverHandedOut(lv); err != nil {
+	if err := e.checkNeverPublished(lv); err != nil {
 		return true, err
 	}
 	_, err = e.finishFullCopy(ctx, spec, lv, tags, luks.Key{})
@@ -128,7 +128,7 @@ func (e *Engine) copyMore(ctx context.Context, c *fullCopy) (bool, error) {
 		return false, err
 	}
 	defer release()
-	lv, tags, err := e.beginFull(ctx, c)
+	lv, tags, err := e.findOrCreateCopy(ctx, c)
 	if err != nil || tags.Clone == "" {
 		return err == nil, err
 	}
@@ -136,7 +136,7 @@ func (e *Engine) copyMore(ctx context.Context, c *fullCopy) (bool, error) {
 		if whole, err := e.copyParts(ctx, c, lv); err != nil || !whole {
 			return false, err
 		}
-		if err := e.checkWhole(ctx, c); err != nil {
+		if err := e.confirmSourceValid(ctx, c); err != nil {
 			return false, err
 		}
 		if err := e.lvm.Retag(ctx, lv, []string{volume.FillCopying.Tag()}, []string{volume.FillCopied.Tag()}); err != nil {
@@ -152,22 +152,23 @@ func (e *Engine) copyMore(ctx context.Context, c *fullCopy) (bool, error) {
 	return err == nil, err
 }
 
-// checkWhole makes sure that the snapshot was valid until its last byte was read. While a snapshot overflows,
-// a concurrent read may return the current content of its source. A mirror may have gone over to an outdated copy.
-func (e *Engine) checkWhole(ctx context.Context, c *fullCopy) error {
+// confirmSourceValid makes sure that the snapshot was valid until its last byte was read. While a snapshot
+// overflows, a concurrent read may return the current content of its source. A mirror may have gone over to an
+// outdated copy.
+func (e *Engine) confirmSourceValid(ctx context.Context, c *fullCopy) error {
 	lv, err := e.lvm.Volume(ctx, c.spec.Group, c.spec.CloneOf)
 	if err != nil {
 		return err
 	}
-	if err := e.mayTrust(c, lv); err != nil {
+	if err := e.checkSourceValid(c, lv); err != nil {
 		return err
 	}
 	return e.checkCopies(ctx, lv)
 }
 
-// mayTrust decides, from lv, the snapshot after the last read, whether the bytes that were read are the
+// checkSourceValid decides, from lv, the snapshot after the last read, whether the bytes that were read are the
 // snapshot's. LVM cannot tell whether an inactive snapshot has overflowed.
-func (e *Engine) mayTrust(c *fullCopy, lv lvm.LogicalVolume) error {
+func (e *Engine) checkSourceValid(c *fullCopy, lv lvm.LogicalVolume) error {
 	if lv.UUID != c.fromID || !lv.Active {
 		return refused("snapshot %s/%s is another by now, or inactive, so whether it was whole to the end is not known; it is copied anew", c.spec.Group, c.spec.CloneOf)
 	}
@@ -178,9 +179,9 @@ func (e *Engine) mayTrust(c *fullCopy, lv lvm.LogicalVolume) error {
 	return e.mayCopyNow(c.spec, lv, tags)
 }
 
-// beginFull returns the volume of a full copy, and creates it if necessary. It discards a partial copy of an
-// earlier call.
-func (e *Engine) beginFull(ctx context.Context, c *fullCopy) (lvm.LogicalVolume, volume.Tags, error) {
+// findOrCreateCopy returns the volume of a full copy, and creates it if necessary. It discards a partial copy
+// of an earlier call.
+func (e *Engine) findOrCreateCopy(ctx context.Context, c *fullCopy) (lvm.LogicalVolume, volume.Tags, error) {
 	lv, tags, err := e.lookUpAdmitted(ctx, c.spec)
 	if c.uuid != "" { // the copy continues
 		if err == nil && (lv.UUID != c.uuid || tags.Fill != volume.FillCopying) {
@@ -189,25 +190,25 @@ func (e *Engine) beginFull(ctx context.Context, c *fullCopy) (lvm.LogicalVolume,
 		return lv, tags, err
 	}
 	if errors.Is(err, lvm.ErrNoVolume) && !errors.Is(err, ErrLost) {
-		return e.createFull(ctx, c)
+		return e.createCopyVolume(ctx, c)
 	}
 	if err != nil || tags.Clone == "" {
 		return lv, tags, err
 	}
-	if err := e.neverHandedOut(lv); err != nil || tags.Fill == volume.FillCopied && tags.Clone == c.of.FS {
+	if err := e.checkNeverPublished(lv); err != nil || tags.Fill == volume.FillCopied && tags.Clone == c.of.FS {
 		return lv, tags, err
 	}
 	if err := e.removeIncomplete(ctx, c.spec, lv); err != nil {
 		return lv, tags, err
 	}
-	return e.createFull(ctx, c)
+	return e.createCopyVolume(ctx, c)
 }
 
-func (e *Engine) createFull(ctx context.Context, c *fullCopy) (lvm.LogicalVolume, volume.Tags, error) {
+func (e *Engine) createCopyVolume(ctx context.Context, c *fullCopy) (lvm.LogicalVolume, volume.Tags, error) {
 	fail := func(err error) (lvm.LogicalVolume, volume.Tags, error) {
 		return lvm.LogicalVolume{}, volume.Tags{}, err
 	}
-	if err := e.rightGroup(ctx, c.spec); err != nil {
+	if err := e.ensureGroupUUID(ctx, c.spec); err != nil {
 		return fail(err)
 	}
 	if err := mayGrow(lvm.LogicalVolume{Group: c.spec.Group, Name: c.spec.CloneOf}, c.of, c.spec.Size); err != nil {
@@ -312,7 +313,7 @@ func (e *Engine) copyBytes(ctx context.Context, c *fullCopy, to *os.File, end vo
 // whose UUID changes, so its next call always continues.
 func (e *Engine) finishFullCopy(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
 	if tags.Fill != volume.FillCopied {
-		return found{}, notCopied(spec)
+		return found{}, notCopiedErr(spec)
 	}
 	if tags.LUKS != "" {
 		d, err := e.activeDevice(ctx, lv)

@@ -30,7 +30,7 @@ type invalidNotes = notes[invalidNote]
 
 // noteInvalid durably notes a snapshot that LVM shows as invalid. It does nothing for other volumes.
 func (e *Engine) noteInvalid(lv lvm.LogicalVolume) error {
-	if !lv.Overflowed || e.invalidNotes.found(lv.UUID) {
+	if !lv.Overflowed || e.invalidNotes.isKnown(lv.UUID) {
 		return nil
 	}
 	return e.invalidNotes.write(lv.UUID, invalidNote{Volume: string(lv.Group) + "/" + string(lv.Name), Since: e.now()})
@@ -47,7 +47,7 @@ func (e *Engine) noteInvalids(lvs []lvm.LogicalVolume) {
 
 // wasInvalid reports whether a copy-on-write snapshot is invalid now, or is known to have been.
 func (e *Engine) wasInvalid(lv lvm.LogicalVolume) bool {
-	return lv.Overflowed || lv.Of != "" && e.invalidNotes.found(lv.UUID)
+	return lv.Overflowed || lv.Of != "" && e.invalidNotes.isKnown(lv.UUID)
 }
 
 // mayCopyNow is mayCopy, and also refuses a copy-on-write snapshot that was invalid before. If LVM shows the snapshot as
@@ -59,7 +59,7 @@ func (e *Engine) mayCopyNow(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tag
 	if err := mayCopy(spec, lv, t); err != nil {
 		return err
 	}
-	if lv.Of == "" || !e.invalidNotes.exists(lv.UUID) {
+	if lv.Of == "" || !e.invalidNotes.mayExist(lv.UUID) {
 		return nil
 	}
 	found := "perhaps"

@@ -47,7 +47,7 @@ func TestSnapshotThatIsValidAgain(t *testing.T) {
 	invalid = ""
 	require.True(t, see().Overflowed)
 	c := fullCopy{spec: spec, fromID: lv.UUID}
-	for _, err := range []error{e.mayCopyNow(spec, lv, tags), e.mayTrust(&c, lv)} {
+	for _, err := range []error{e.mayCopyNow(spec, lv, tags), e.checkSourceValid(&c, lv)} {
 		require.ErrorIs(t, err, ErrRefused)
 		require.ErrorContains(t, err, `cloneOf "source": that snapshot was found to be invalid (at 2026-11-29T12:00:00Z)`)
 		require.ErrorContains(t, err, e.invalidNotes.file(lv.UUID))
@@ -68,13 +68,13 @@ func TestSnapshotThatFailsWhileItIsCopied(t *testing.T) {
 	require.NoError(t, err)
 	spec, lv, _ := thickCopy()
 	c := fullCopy{spec: spec, fromID: lv.UUID}
-	require.NoError(t, e.mayTrust(&c, lv))
+	require.NoError(t, e.checkSourceValid(&c, lv))
 	lv.Overflowed = true
-	require.ErrorContains(t, e.mayTrust(&c, lv), "has overflowed")
+	require.ErrorContains(t, e.checkSourceValid(&c, lv), "has overflowed")
 	lv.Overflowed = false
-	require.ErrorContains(t, e.mayTrust(&c, lv), "was found to be invalid")
+	require.ErrorContains(t, e.checkSourceValid(&c, lv), "was found to be invalid")
 	lv.UUID, c.fromID = "another", "another"
-	require.NoError(t, e.mayTrust(&c, lv))
+	require.NoError(t, e.checkSourceValid(&c, lv))
 	lv.Of = ""
 	require.False(t, e.wasInvalid(lv))
 }

@@ -117,10 +117,10 @@ func (e *Engine) explainCopies(v *inventory.Volume, unusable error) {
 	case v.State == "":
 	case unusable != nil && !givenUp(v.State):
 		v.Problem, v.Degraded, v.Outdated = unusable.Error(), false, true
-	case v.Layout == volume.Raid1 && v.Problem == "" && v.Active && v.SyncPercent != inSyncPercent && !givenUp(v.State) && e.copyNotes.exists(v.UUID):
+	case v.Layout == volume.Raid1 && v.Problem == "" && v.Active && v.SyncPercent != inSyncPercent && !givenUp(v.State) && e.copyNotes.mayExist(v.UUID):
 		v.Problem, v.Degraded = fmt.Sprintf("degraded: a copy is not complete yet (%s%% in sync); it can still be used. Keep all its disks until `lvs -o +sync_percent %s/%s` shows 100",
 			cmp.Or(v.SyncPercent, "an unknown "), v.Group, v.Name), true
-	case v.Layout == volume.Raid1 && v.Problem != "" && e.copyNotes.exists(v.UUID):
+	case v.Layout == volume.Raid1 && v.Problem != "" && e.copyNotes.mayExist(v.UUID):
 		v.Problem += fmt.Sprintf("; %s records which copies are out of date: read docs/node-loss.md#a-copy-that-is-out-of-date before you refresh or repair it", e.copyNotes.file(v.UUID))
 	}
 }
@@ -134,7 +134,7 @@ func (e *Engine) outdatedCopies(ctx context.Context, lvs []lvm.LogicalVolume) ma
 		switch {
 		case lv.Shape.Layout != volume.Raid1:
 			errs[lv.UUID] = e.checkConverted(lv)
-		case e.copyNotes.exists(lv.UUID):
+		case e.copyNotes.mayExist(lv.UUID):
 			mirrors = append(mirrors, lv)
 		}
 	}

@@ -157,7 +157,7 @@ func machineAt(t *testing.T, dir, path string) *machine {
 	log.SetOutput(f)
 	e, err := New(Config{StateDir: dir + "/state", LockDir: dir + "/lock", Log: log, Uptime: longAgo}, command.New(path, log))
 	require.NoError(t, err)
-	e.mostFrozen = frozenInTests
+	e.maxFrozen = frozenInTests
 	m := &machine{Engine: e, t: t, dir: dir, shape: shapes[0]}
 	t.Cleanup(func() {
 		_ = f.Close()

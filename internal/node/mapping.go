@@ -46,26 +46,26 @@ func (e *Engine) openContainerOf(ctx context.Context, d lvm.Device, tags volume.
 	if err != nil {
 		return m, err
 	}
-	begun, err := onlyBegun(m)
-	if err != nil || !begun {
+	noTable, err := hasNoTable(m)
+	if err != nil || !noTable {
 		return m, err
 	}
-	gone, err := e.takeBack(ctx, m)
+	gone, err := e.removeUnusedMapping(ctx, m)
 	if err == nil && gone {
 		err = dm.ErrNoMapping
 	}
 	return m, err
 }
 
-// onlyBegun reports whether the program that creates a mapping was killed before the mapping got its table:
+// hasNoTable reports whether the program that creates a mapping was killed before the mapping got its table:
 // the mapping then has no node in /dev, and no process can have it open.
-func onlyBegun(m dm.Mapping) (bool, error) {
+func hasNoTable(m dm.Mapping) (bool, error) {
 	size, err := dm.Size(dm.Sys, m.Number)
 	return err == nil && size == 0, err
 }
 
-// exposedOf returns the mapping of a raw block volume that its pods get, no matter who created it.
-func exposedOf(d lvm.Device, tags volume.Tags) (dm.Mapping, error) {
+// publishedMapping returns the mapping of a raw block volume that its pods get, no matter who created it.
+func publishedMapping(d lvm.Device, tags volume.Tags) (dm.Mapping, error) {
 	below := d.Number
 	if tags.LUKS != "" {
 		container, err := containerOf(d, tags)
@@ -99,15 +99,15 @@ func mappingsOn(d lvm.Device) ([]dm.Mapping, error) {
 	}
 }
 
-// opened is open for callers without a key: the error is dm.ErrNoMapping if the container is not open, or if
-// a raw block volume is not published.
-func (e *Engine) opened(ctx context.Context, d lvm.Device, tags volume.Tags) (content, error) {
+// openedContent is open for callers without a key: the error is dm.ErrNoMapping if the container is not open,
+// or if a raw block volume is not published.
+func (e *Engine) openedContent(ctx context.Context, d lvm.Device, tags volume.Tags) (content, error) {
 	if tags.LUKS == "" && tags.FSType != volume.Raw {
 		return e.contentOf(d, tags), nil
 	}
 	find := containerOf
 	if tags.FSType == volume.Raw {
-		find = exposedOf
+		find = publishedMapping
 	}
 	m, err := find(d, tags)
 	if err != nil {
@@ -226,7 +226,7 @@ func (e *Engine) closeUnused(ctx context.Context, d lvm.Device) error {
 		gone := false
 		switch m.Name {
 		case dm.BlockName(d.VolumeUUID):
-			gone, err = e.takeBack(ctx, m)
+			gone, err = e.removeUnusedMapping(ctx, m)
 		case dm.CryptName(d.VolumeUUID), dm.BlockCryptName(d.VolumeUUID):
 			gone, err = e.closeContainer(ctx, m)
 		default: // another program's mapping
@@ -238,9 +238,9 @@ func (e *Engine) closeUnused(ctx context.Context, d lvm.Device) error {
 	return nil
 }
 
-// takeBack removes the mapping of a raw block volume, or one of a container that was never opened, unless its
-// node is mounted here or a process has it open. It reports whether the mapping is gone.
-func (e *Engine) takeBack(ctx context.Context, m dm.Mapping) (gone bool, err error) {
+// removeUnusedMapping removes the mapping of a raw block volume, or one of a container that was never opened,
+// unless its node is mounted here or a process has it open. It reports whether the mapping is gone.
+func (e *Engine) removeUnusedMapping(ctx context.Context, m dm.Mapping) (gone bool, err error) {
 	mounted, err := mount.ByDevice()
 	if err != nil || len(mounted[m.Number]) > 0 {
 		return false, err
@@ -257,12 +257,12 @@ func (e *Engine) takeBack(ctx context.Context, m dm.Mapping) (gone bool, err err
 
 // closeContainer closes a container that is not in use, and reports whether it is gone.
 func (e *Engine) closeContainer(ctx context.Context, m dm.Mapping) (gone bool, err error) {
-	begun, err := onlyBegun(m)
+	noTable, err := hasNoTable(m)
 	if err != nil {
 		return false, err
 	}
-	if begun {
-		return e.takeBack(ctx, m)
+	if noTable {
+		return e.removeUnusedMapping(ctx, m)
 	}
 	if err := checkNode(m); err != nil {
 		return false, err

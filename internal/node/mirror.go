@@ -52,7 +52,7 @@ func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
 		}
 		return e.lvm.Activate(ctx, lv)
 	}
-	if e.copyNotes.exists(lv.UUID) {
+	if e.copyNotes.mayExist(lv.UUID) {
 		// LVM calls a volume complete even if a copy was lost together with its device, which was removed from the group.
 		copies, err := e.copiesOf(ctx, lv)
 		if err != nil {
@@ -76,8 +76,8 @@ func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
 	return e.lvm.Activate(ctx, lv)
 }
 
-// activateComplete activates a raid1 volume whose copies are all there. If it may be activated without the missing
-// ones, it returns the volume's copies instead.
+// activateComplete activates a raid1 volume whose copies are all there, and returns nil. If copies are missing and
+// the volume may be activated without them, it does not activate it and returns its copies.
 func (e *Engine) activateComplete(ctx context.Context, lv lvm.LogicalVolume) ([]lvm.Copy, error) {
 	incompleteErr := e.lvm.ActivateComplete(ctx, lv)
 	if incompleteErr == nil {
@@ -188,7 +188,7 @@ func (e *Engine) updateNote(lv lvm.LogicalVolume, note copyNote, copies []lvm.Co
 // the next inventory tries again.
 func (e *Engine) noteCopies(ctx context.Context, lvs []lvm.LogicalVolume, seen time.Time) {
 	lvs = slices.DeleteFunc(slices.Clone(lvs), func(lv lvm.LogicalVolume) bool {
-		return lv.Shape.Layout != volume.Raid1 || !lv.Active || lv.Health == "" && !e.copyNotes.exists(lv.UUID)
+		return lv.Shape.Layout != volume.Raid1 || !lv.Active || lv.Health == "" && !e.copyNotes.mayExist(lv.UUID)
 	})
 	if len(lvs) == 0 {
 		return

@@ -81,7 +81,7 @@ func TestMirrorIsNotActivatedOnAnOldCopy(t *testing.T) {
 	lv, ctx := mirrorLV(), t.Context()
 	require.NoError(t, e.activate(ctx, lv))
 	require.Equal(t, []string{"complete"}, m.ran)
-	require.False(t, e.copyNotes.exists(lv.UUID))
+	require.False(t, e.copyNotes.mayExist(lv.UUID))
 
 	uptime := bootGrace - 61*time.Second
 	e.uptime = func() time.Duration { return uptime }
@@ -92,7 +92,7 @@ func TestMirrorIsNotActivatedOnAnOldCopy(t *testing.T) {
 	require.ErrorContains(t, err, "`vgextend --restoremissing flexlvm DEVICE`")
 	require.ErrorContains(t, err, "from 2026-05-04T03:04:00Z on it is activated without them")
 	require.Equal(t, []string{"complete"}, m.ran)
-	require.False(t, e.copyNotes.exists(lv.UUID))
+	require.False(t, e.copyNotes.mayExist(lv.UUID))
 
 	uptime = bootGrace
 	m.ran = nil
@@ -222,9 +222,9 @@ func TestCopiesAreNoted(t *testing.T) {
 	w.look(true, "mismatches exist", "100.00", "", "")
 	require.Equal(t, []string{"data_rimage_0"}, w.behind())
 	w.noteCopies(t.Context(), []lvm.LogicalVolume{{Group: w.lv.Group, Name: w.lv.Name, UUID: w.lv.UUID, Shape: w.lv.Shape, Active: true, Sync: "100.00"}}, w.now().Add(-time.Second))
-	require.True(t, w.copyNotes.exists(w.lv.UUID), "it is newer than the report")
+	require.True(t, w.copyNotes.mayExist(w.lv.UUID), "it is newer than the report")
 	w.look(true, "", "100.00", "", "")
-	require.False(t, w.copyNotes.exists(w.lv.UUID))
+	require.False(t, w.copyNotes.mayExist(w.lv.UUID))
 	w.look(true, "partial", "100.00", "", "partial")
 	require.Equal(t, []string{"data_rimage_1"}, w.behind(), "the first was brought up to date before the second failed")
 }
@@ -289,7 +289,7 @@ func TestMirrorRepairedFromTheNewestCopy(t *testing.T) {
 	w.look(true, "partial", "100.00", "partial", "")
 	require.ErrorContains(t, w.checkCopies(ctx, w.lv), "only copy data_rimage_1", "it was not seen to be in sync")
 	w.look(true, "", "100.00", "", "")
-	require.False(t, w.copyNotes.exists(w.lv.UUID))
+	require.False(t, w.copyNotes.mayExist(w.lv.UUID))
 }
 
 // Notes of earlier versions name only the copies that are out of date.

@@ -46,16 +46,16 @@ func (e *Engine) MountAs(ctx context.Context, spec volume.Spec, as Mounting) err
 		return &volume.FieldError{Field: "namespace", Reason: "is required: a volume belongs to the namespace that first mounts it"}
 	}
 	if spec.Kind == volume.Snapshot {
-		return neverMounted(spec)
+		return neverMountedErr(spec)
 	}
 	if spec.Encrypted && as.Key.IsZero() {
-		return noKey(spec.Group, spec.Name)
+		return noKeyErr(spec.Group, spec.Name)
 	}
 	if err := checkBlockMount(spec, as); err != nil {
 		return err
 	}
 	givenUp := e.givenUp(spec)
-	return e.withRoom(ctx, spec.Group, func(ctx context.Context) error { return e.mount(ctx, spec, as, givenUp) })
+	return e.retryForRoom(ctx, spec.Group, func(ctx context.Context) error { return e.mount(ctx, spec, as, givenUp) })
 }
 
 // mount makes one attempt. givenUp is the time, read when the call began, at which the replica had
@@ -91,7 +91,7 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, given
 	if now := e.givenUp(spec); !now.IsZero() && !now.Equal(givenUp) {
 		return refused("volume %s/%s was given up while this call waited, and is not made for it; one that comes now gets it", spec.Group, spec.Name)
 	}
-	err = e.findAndPut(ctx, spec, t, as)
+	err = e.findAndMount(ctx, spec, t, as)
 	if err != nil && (spec.Encrypted || spec.FSType == volume.Raw) {
 		if d, gone := lvm.FindDevice(spec.Group, spec.Name); gone == nil {
 			e.closeAfter(ctx, d)
@@ -100,7 +100,7 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, given
 	return err
 }
 
-func (e *Engine) findAndPut(ctx context.Context, spec volume.Spec, t *mount.Target, as Mounting) error {
+func (e *Engine) findAndMount(ctx context.Context, spec volume.Spec, t *mount.Target, as Mounting) error {
 	f, err := e.findOrCreate(ctx, spec, as.Key)
 	if err != nil {
 		return err
@@ -111,9 +111,9 @@ func (e *Engine) findAndPut(ctx context.Context, spec volume.Spec, t *mount.Targ
 		}
 	}
 	if f.tags.FSType == volume.Raw {
-		return e.putDevice(ctx, f, t)
+		return e.mountBlockDevice(ctx, f, t)
 	}
-	return e.put(ctx, f, spec, t, as)
+	return e.mountFilesystem(ctx, f, spec, t, as)
 }
 
 // notMounted fails if a volume is already mounted in this mount namespace.
@@ -140,7 +140,7 @@ func mountedAlready(spec volume.Spec, target string) (bool, error) {
 		return false, err
 	}
 	top := points[len(points)-1]
-	d, err := shown(top)
+	d, err := mountedVolume(top)
 	if err == nil && d.Group == spec.Group && d.Name == spec.Name {
 		return true, nil
 	}
@@ -150,8 +150,8 @@ func mountedAlready(spec volume.Spec, target string) (bool, error) {
 	}
 }
 
-// put mounts a volume that was found, and moves the mount onto t.
-func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Target, as Mounting) error {
+// mountFilesystem mounts a volume that was found, and moves the mount onto t.
+func (e *Engine) mountFilesystem(ctx context.Context, f found, spec volume.Spec, t *mount.Target, as Mounting) error {
 	fs, err := e.withQuota(ctx, f, spec)
 	if err != nil {
 		return err
@@ -165,13 +165,13 @@ func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Ta
 		}
 		defer func() { _ = moved.Close() }()
 	}
-	return e.moveOn(ctx, f, moved, t)
+	return e.moveToTarget(ctx, f, moved, t)
 }
 
-// moveOn moves the mount of a volume onto t. Before anything can write to the volume, this node has recorded
+// moveToTarget moves the mount of a volume onto t. Before anything can write to the volume, this node has recorded
 // it durably, and it is never formatted from then on. Its tags become ready before it is handed out, or right
 // afterwards (Config.Settle).
-func (e *Engine) moveOn(ctx context.Context, f found, fs *mount.Attached, t *mount.Target) error {
+func (e *Engine) moveToTarget(ctx context.Context, f found, fs *mount.Attached, t *mount.Target) error {
 	if err := e.publish(ctx, f); err != nil {
 		return err
 	}
@@ -300,11 +300,11 @@ func (e *Engine) ensureSettled(ctx context.Context, lv lvm.LogicalVolume, tags v
 	if tags.State != volume.Creating {
 		return tags, nil
 	}
-	handed, err := e.wasPublished(lv)
+	published, err := e.wasPublished(lv)
 	if err != nil {
 		return tags, fmt.Errorf("%w; its next mount writes it anew", err)
 	}
-	if !handed || e.givenUpUnzeroed(lv, tags) {
+	if !published || e.givenUpUnzeroed(lv, tags) {
 		return tags, nil
 	}
 	if err := e.makeReady(ctx, lv, tags); err != nil {
@@ -348,7 +348,7 @@ func (e *Engine) Unmount(ctx context.Context, target string) error {
 			return err
 		}
 		top := points[len(points)-1]
-		d, err := shown(top)
+		d, err := mountedVolume(top)
 		if err != nil {
 			return &mount.TargetError{
 				Path:   target,

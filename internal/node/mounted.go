@@ -25,7 +25,7 @@ func mountedAt(g volume.Group, n volume.Name, path string) (lvm.Device, error) {
 		return lvm.Device{}, err
 	}
 	if len(points) > 0 {
-		d, err := shown(points[len(points)-1])
+		d, err := mountedVolume(points[len(points)-1])
 		if err == nil && d.Group == g && d.Name == n {
 			return d, nil
 		}
@@ -92,7 +92,7 @@ func (e *Engine) Space(g volume.Group, n volume.Name, path string) (Space, error
 // ExpandMounted is Expand for callers that know only a volume's name and where it is mounted (ErrNotMounted);
 // the rest comes from the volume's tags. key is the key of an encrypted volume.
 func (e *Engine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) error {
-	return e.withRoom(ctx, g, func(ctx context.Context) error { return e.expandMounted(ctx, g, n, path, size, key) })
+	return e.retryForRoom(ctx, g, func(ctx context.Context) error { return e.expandMounted(ctx, g, n, path, size, key) })
 }
 
 // expandMounted reads all its input under the volume's lock: a concurrent mount may be setting the inode
@@ -124,7 +124,7 @@ func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Nam
 	if err != nil {
 		return err
 	}
-	on, err := e.opened(ctx, d, tags)
+	on, err := e.openedContent(ctx, d, tags)
 	if err != nil {
 		return err
 	}

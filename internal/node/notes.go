@@ -21,14 +21,14 @@ type notes[T noted] string
 
 func (d notes[T]) file(uuid string) string { return filepath.Join(string(d), filepath.Base(uuid)) }
 
-// exists reports whether a volume has a note, or this cannot be determined.
-func (d notes[T]) exists(uuid string) bool {
+// mayExist reports whether a volume has a note, or this cannot be determined.
+func (d notes[T]) mayExist(uuid string) bool {
 	_, err := os.Lstat(d.file(uuid))
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// found reports whether a volume is known to have a note.
-func (d notes[T]) found(uuid string) bool {
+// isKnown reports whether a volume is known to have a note.
+func (d notes[T]) isKnown(uuid string) bool {
 	_, err := os.Lstat(d.file(uuid))
 	return err == nil
 }

@@ -29,16 +29,16 @@ func (e *Engine) Prepare(ctx context.Context, spec volume.Spec, wanted func(cont
 		return &volume.FieldError{Field: volume.OptionLayout, Value: string(spec.Layout), Reason: "is made by its first mount, and not ahead"}
 	}
 	if spec.Encrypted {
-		return noKey(spec.Group, spec.Name)
+		return noKeyErr(spec.Group, spec.Name)
 	}
-	some := *e
-	some.yields = true
-	for begun := false; ; {
-		err := some.prepareSome(ctx, spec, wanted)
+	yielding := *e
+	yielding.yields = true
+	for started := false; ; {
+		err := yielding.prepareStep(ctx, spec, wanted)
 		switch {
 		case errors.Is(err, errYielded):
-			begun = true
-		case begun && errors.Is(err, lock.ErrBusy) && ctx.Err() == nil: // its first mount continues the zeroing, and may be interrupted
+			started = true
+		case started && errors.Is(err, lock.ErrBusy) && ctx.Err() == nil: // its first mount continues the zeroing, and may be interrupted
 		default:
 			return err
 		}
@@ -52,8 +52,8 @@ func (e *Engine) Prepare(ctx context.Context, spec volume.Spec, wanted func(cont
 // for which mkfs needs longer than a mount may take. Meanwhile mounts of the volume wait.
 const prepareDeadline = 10 * time.Minute
 
-// prepareSome prepares a volume, or zeroes part of it (errYielded).
-func (e *Engine) prepareSome(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error {
+// prepareStep prepares a volume, or zeroes part of it (errYielded).
+func (e *Engine) prepareStep(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error {
 	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)
 	if err != nil {
 		return err

@@ -59,7 +59,7 @@ func TestPrepareMakesNothingAnewAndEvictsNothing(t *testing.T) {
 		require.Empty(t, lvs())
 	}
 
-	m.patience = time.Hour
+	m.roomPatience = time.Hour
 	large := m.volume("large", volume.TiB)
 	require.ErrorIs(t, m.Prepare(m.ctx(), large, wanted), ErrNoSpace)
 	require.Empty(t, lvs())

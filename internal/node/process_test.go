@@ -97,7 +97,7 @@ func serveCall(text string) int {
 		fmt.Println(err)
 		return 2
 	}
-	e.mostFrozen, e.wipeProgressInterval = frozenInTests, 256*volume.MiB
+	e.maxFrozen, e.wipeProgressInterval = frozenInTests, 256*volume.MiB
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := c.serve(ctx, e); err != nil {

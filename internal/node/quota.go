@@ -166,7 +166,7 @@ func (e *Engine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes
 	if spec.ReadOnly {
 		return nil
 	}
-	return e.withRoom(ctx, spec.Group, func(ctx context.Context) error { return e.expand(ctx, spec, size) })
+	return e.retryForRoom(ctx, spec.Group, func(ctx context.Context) error { return e.expand(ctx, spec, size) })
 }
 
 func (e *Engine) expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error {
@@ -213,14 +213,14 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 	if err := mayGrow(lv, tags, size); err != nil {
 		return err
 	}
-	if err := e.promise(ctx, &f, lv, size, spec); err != nil {
+	if err := e.extendAndRecord(ctx, &f, lv, size, spec); err != nil {
 		return err
 	}
 	if size > tags.Size {
 		e.wakeDaemon() // the daemon charges the PersistentVolume for it, even if the growth is no longer requested
 	}
 	if tags.FSType == volume.Raw {
-		return e.enlargeExposed(ctx, f)
+		return e.growPublishedMapping(ctx, f)
 	}
 	fs, err := e.withQuota(ctx, f, spec)
 	if err != nil {
@@ -240,8 +240,8 @@ func mayGrow(lv lvm.LogicalVolume, tags volume.Tags, size volume.Bytes) error {
 	return refused("volume %s stays at %d bytes: it was adopted, and its file system reserves more space for its own metadata than a file system that flexlvm creates, so it would not hold the %d that are asked for. To enlarge it, disown it, extend its logical volume (`lvextend`) and adopt it again", where, int64(tags.Size), int64(size))
 }
 
-// promise extends the device and records the new size, after zeroing the added part of a raw block volume.
-func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, size volume.Bytes, spec volume.Spec) error {
+// extendAndRecord extends the device and records the new size, after zeroing the added part of a raw block volume.
+func (e *Engine) extendAndRecord(ctx context.Context, f *found, lv lvm.LogicalVolume, size volume.Bytes, spec volume.Spec) error {
 	spec.Size = size
 	if err := e.lvm.Extend(ctx, lv, spec.DeviceSize()); err != nil {
 		return err
@@ -256,7 +256,7 @@ func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, si
 			return err
 		}
 		f.tags.Size = size
-		return e.promiseRaw(ctx, lv, old, f.tags)
+		return e.recordRawSize(ctx, lv, old, f.tags)
 	}
 	f.tags.Size = size
 	// A mount trusts the record, which lies on another disk, so the record must not have a size that the
@@ -272,9 +272,9 @@ func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, si
 	return e.tagSize(ctx, lv, old, size)
 }
 
-// promiseRaw records the new size of a raw block volume before a pod sees it: first in the tags, and then in
+// recordRawSize records the new size of a raw block volume before a pod sees it: first in the tags, and then in
 // the record, which the next mount uses. So the recorded size is never smaller than what a pod has seen.
-func (e *Engine) promiseRaw(ctx context.Context, lv lvm.LogicalVolume, old volume.Bytes, tags volume.Tags) error {
+func (e *Engine) recordRawSize(ctx context.Context, lv lvm.LogicalVolume, old volume.Bytes, tags volume.Tags) error {
 	if err := e.tagSize(ctx, lv, old, tags.Size); err != nil {
 		return err
 	}

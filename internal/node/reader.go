@@ -14,7 +14,7 @@ import (
 // ErrNoReplica: this node has no replica of the dataset, or no longer has one.
 var ErrNoReplica = errors.New("no replica")
 
-func noReplica(spec volume.Spec, why string) error {
+func noReplicaErr(spec volume.Spec, why string) error {
 	return fmt.Errorf("%w: this node has none of dataset %s/%s: %s; it was evicted, has moved, or is not made yet. Delete the pod, so that the scheduler sends it to a node that has one (label flexlvm.io/%s), or wait until there is one here",
 		ErrNoReplica, spec.Group, spec.Name, why, spec.Name)
 }
@@ -51,7 +51,7 @@ func (e *Engine) mountReader(ctx context.Context, spec volume.Spec, t *mount.Tar
 	if err := e.boundRetries(f); err != nil {
 		return err
 	}
-	return e.moveOn(ctx, f, fs, t)
+	return e.moveToTarget(ctx, f, fs, t)
 }
 
 // findReplica returns the volume of a reader's spec if this node has handed it out before, or LVM shows it as
@@ -64,7 +64,7 @@ func (e *Engine) findReplica(ctx context.Context, spec volume.Spec) (found, erro
 	lv, tags, err := e.lookUpAdmitted(ctx, spec)
 	for _, none := range []error{lvm.ErrNoVolume, lvm.ErrNoGroup} {
 		if errors.Is(err, none) {
-			return found{}, noReplica(spec, none.Error())
+			return found{}, noReplicaErr(spec, none.Error())
 		}
 	}
 	if err != nil {
@@ -76,12 +76,12 @@ func (e *Engine) findReplica(ctx context.Context, spec volume.Spec) (found, erro
 // replicaIn returns the replica on a logical volume with these tags.
 func (e *Engine) replicaIn(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags) (found, error) {
 	if tags.State == volume.Creating {
-		handed, err := e.wasPublished(lv)
+		published, err := e.wasPublished(lv)
 		if err != nil {
 			return found{}, err
 		}
-		if !handed {
-			return found{}, noReplica(spec, "it is being made")
+		if !published {
+			return found{}, noReplicaErr(spec, "it is being made")
 		}
 	}
 	d, err := e.activeDevice(ctx, lv)

@@ -18,7 +18,7 @@ import (
 //
 // A record has two more purposes. A recorded volume was handed out and may hold data: it is never formatted,
 // whatever its tags say. And if the volume of a record is gone, no empty volume may replace it: either data
-// was lost, or the volume was removed permanently and a call is late (see bury).
+// was lost, or the volume was removed permanently and a call is late (see writeTombstone).
 type record struct {
 	// State is Creating until the tags say Ready; empty means Ready, as in records of the first release.
 	// Doomed marks a volume that was removed.
@@ -88,7 +88,7 @@ func (d records) exists(g volume.Group, n volume.Name) (bool, error) {
 // that name.
 func (d records) write(g volume.Group, n volume.Name, r record) error {
 	used := d.lastUsed(g, n)
-	if old, err := d.read(g, n); err == nil && old.leavesName() {
+	if old, err := d.read(g, n); err == nil && old.freesName() {
 		used = time.Time{}
 	}
 	return d.writeUsed(g, n, r, used)

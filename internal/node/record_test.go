@@ -20,9 +20,9 @@ func TestRecordsThatAreTorn(t *testing.T) {
 	d := records(t.TempDir())
 	e := &Engine{records: d}
 	lv := lvm.LogicalVolume{Group: "flexlvm", Name: "data", UUID: "some-uuid"}
-	handed, err := e.wasPublished(lv)
+	published, err := e.wasPublished(lv)
 	require.NoError(t, err)
-	require.False(t, handed)
+	require.False(t, published)
 
 	require.NoError(t, d.write(lv.Group, lv.Name, newRecord(lv.UUID, sourceTags())))
 	whole, err := os.ReadFile(d.file(lv.Group, lv.Name))
@@ -36,9 +36,9 @@ func TestRecordsThatAreTorn(t *testing.T) {
 		"something else's": []byte("ready\n"),
 	} {
 		require.NoError(t, os.WriteFile(d.file(lv.Group, lv.Name), left, 0o600))
-		handed, err := e.wasPublished(lv)
+		published, err := e.wasPublished(lv)
 		require.ErrorContains(t, err, "read record", name)
-		require.True(t, handed, name)
+		require.True(t, published, name)
 
 		// It is unknown then whether a volume in state creating was handed out.
 		tags := sourceTags()
@@ -96,7 +96,7 @@ func TestTagsAreFlushedBeforeTheyAreReliedOn(t *testing.T) {
 	}
 	for name, call := range map[string]func() error{
 		"hand out":       func() error { return e.publish(t.Context(), f) },
-		"grow once more": func() error { return e.promiseRaw(t.Context(), lv, f.tags.Size, f.tags) },
+		"grow once more": func() error { return e.recordRawSize(t.Context(), lv, f.tags.Size, f.tags) },
 	} {
 		require.ErrorContains(t, call(), "may not last over a power cut", name) // there is no disk
 	}

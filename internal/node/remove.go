@@ -62,8 +62,8 @@ func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d volume
 	defer release()
 	lv, tags, err := e.lookUpOwned(ctx, ref, ref.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
-		e.sweepDoomed(ctx, ref.Group)
-		return e.buryRecord(ref, ref.Kind)
+		e.removeGoneRecords(ctx, ref.Group)
+		return e.recordTombstone(ref, ref.Kind)
 	}
 	if err != nil {
 		return err
@@ -221,8 +221,8 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 	if err := mayDoom(ref, lv, tags); err != nil {
 		return false, err
 	}
-	e.sweepDoomed(ctx, ref.Group)
-	if err := e.buryRecord(ref, tags.Kind); err != nil {
+	e.removeGoneRecords(ctx, ref.Group)
+	if err := e.recordTombstone(ref, tags.Kind); err != nil {
 		return false, err
 	}
 	e.after("remove record")
@@ -236,12 +236,12 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 	return true, nil
 }
 
-// buryRecord replaces a volume's record with a tombstone before the volume is removed, to keep out late
+// recordTombstone replaces a volume's record with a tombstone before the volume is removed, to keep out late
 // calls: all calls for a claim's volume, whose name is never used again; calls in progress for a dataset's
 // replica or a snapshot, which may be created again under its name.
-func (e *Engine) buryRecord(ref Ref, kind volume.Kind) error {
-	e.sweep(ref.Group, ref.Name)
-	return e.records.bury(ref.Group, ref.Name, kind, e.now())
+func (e *Engine) recordTombstone(ref Ref, kind volume.Kind) error {
+	e.expireTombstones(ref.Group, ref.Name)
+	return e.records.writeTombstone(ref.Group, ref.Name, kind, e.now())
 }
 
 // finish removes a volume that an earlier call has doomed, if there is one.
@@ -259,7 +259,7 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 		return err
 	}
 	if lv.Origin {
-		return hasSnapshots(ref)
+		return hasSnapshotsErr(ref)
 	}
 	if err := e.markDoomed(ctx, ref, lv, tags); err != nil {
 		return err
@@ -280,7 +280,7 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 		return err
 	}
 	e.after("lvremove")
-	e.announceRoom()
+	e.signalRoomFreed()
 	return errors.Join(e.removeNotes(lv.UUID), e.records.remove(lv.Group, lv.Name))
 }
 
@@ -308,8 +308,8 @@ func (e *Engine) markDoomed(ctx context.Context, ref Ref, lv lvm.LogicalVolume, 
 	return nil
 }
 
-// hasSnapshots refuses the removal of a volume with snapshots, because LVM removes these with it, and some
-// may not be flexlvm's.
-func hasSnapshots(ref Ref) error {
+// hasSnapshotsErr returns the refusal of the removal of a volume with snapshots, because LVM removes these with
+// it, and some may not be flexlvm's.
+func hasSnapshotsErr(ref Ref) error {
 	return refused("volume %s has snapshots, which would be removed with it; delete its VolumeSnapshots, and remove those that are not flexlvm's (`lvs -o lv_name,origin,lv_tags %s`)", ref, ref.Group)
 }

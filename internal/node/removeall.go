@@ -14,7 +14,7 @@ import (
 // refused volume does not prevent the removal of the others. A volume that comes into use after it was
 // examined may fail the removal of its whole batch; its other volumes must then be removed alone. The volumes
 // of a group that need no wiping are tagged together and removed together: five LVM commands for six volumes,
-// where Remove takes eleven for each. The commands of sweepDoomed come on top, once per group.
+// where Remove takes eleven for each. The commands of removeGoneRecords come on top, once per group.
 //
 // Killed at any instant, it leaves each volume unreferenced, doomed or gone; the next call of either
 // continues from there.
@@ -119,19 +119,19 @@ func mayDoom(ref Ref, lv lvm.LogicalVolume, tags volume.Tags) error {
 	case tags.State != volume.Doomed && !volume.MayMove(tags.State, volume.Doomed, volume.ByEngine):
 		return refused("volume %s is %s; only an unreferenced volume is removed", ref, tags.State)
 	case lv.Origin:
-		return hasSnapshots(ref)
+		return hasSnapshotsErr(ref)
 	case lv.Open:
-		return inUse(ref, lv)
+		return inUseErr(ref, lv)
 	}
 	return nil
 }
 
-func inUse(ref Ref, lv lvm.LogicalVolume) error {
-	return fmt.Errorf("remove volume %s: %w: %s; it is retried", ref, ErrInUse, held(lv))
+func inUseErr(ref Ref, lv lvm.LogicalVolume) error {
+	return fmt.Errorf("remove volume %s: %w: %s; it is retried", ref, ErrInUse, describeUse(lv))
 }
 
-// held describes how a volume is in use.
-func held(lv lvm.LogicalVolume) string {
+// describeUse describes how a volume is in use.
+func describeUse(lv lvm.LogicalVolume) string {
 	if lv.Shape.Layout == volume.Directory {
 		return "it is mounted on this node, be it for one process alone"
 	}
@@ -140,12 +140,12 @@ func held(lv lvm.LogicalVolume) string {
 
 // commit dooms a batch, removes it, and looks up what is left of it.
 func (e *Engine) commit(ctx context.Context, g volume.Group, refs []Ref, batch []batchItem, errs []error) {
-	e.sweepDoomed(ctx, g)
+	e.removeGoneRecords(ctx, g)
 	batch = slices.DeleteFunc(batch, func(one batchItem) bool {
 		if one.tags.State == volume.Doomed || one.lv.Name.IsDoomed() {
 			return false // it has no record any more, and another volume may have its name
 		}
-		if err := e.buryRecord(refs[one.at], one.tags.Kind); err != nil {
+		if err := e.recordTombstone(refs[one.at], one.tags.Kind); err != nil {
 			errs[one.at] = err
 			return true
 		}
@@ -175,7 +175,7 @@ func (e *Engine) commit(ctx context.Context, g volume.Group, refs []Ref, batch [
 			errs[one.at] = errors.Join(errs[one.at], e.records.remove(g, one.lv.Name))
 		}
 	}
-	e.announceRoom()
+	e.signalRoomFreed()
 }
 
 // outcome returns nil if a volume of a batch is proved to be gone: LVM has listed what is left, without this
@@ -189,9 +189,9 @@ func outcome(ref Ref, one batchItem, left []lvm.LogicalVolume, lookErr, failed e
 	case at < 0:
 		return nil
 	case left[at].Origin: // since it was examined
-		return hasSnapshots(ref)
+		return hasSnapshotsErr(ref)
 	case left[at].Open:
-		return inUse(ref, left[at])
+		return inUseErr(ref, left[at])
 	case failed == nil:
 		return fmt.Errorf("remove volume %s: it is still there and LVM gave no reason", ref)
 	}

@@ -142,7 +142,7 @@ func TestInventoryOfAnExportedGroup(t *testing.T) {
 	}
 }
 
-// The records of other doomed volumes are swept once per batch.
+// The records of other doomed volumes are removed once per batch.
 func TestABatchSweepsOnce(t *testing.T) {
 	e, g, refs := batchOfTwo(t, func(g *fakeGroup) { g.removes = true })
 	other := volume.Name("other").Doomed()

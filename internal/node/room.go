@@ -21,23 +21,23 @@ const (
 	roomRetry = 10 * time.Second
 )
 
-// withRoom retries a call that fails for lack of room in a group whenever a volume is removed, for at most
+// retryForRoom retries a call that fails for lack of room in a group whenever a volume is removed, for at most
 // Config.RoomPatience. The provisioner promises what the node daemon can evict, so room is usually a second
 // away, while kubelet retries a failed call only after a backoff of up to two minutes. If no daemon is
 // running, nothing frees room, and the call fails immediately.
 //
 // call returns without any lock, so only the pod waits. One call per group retries at a time, until it has
-// its room (gotRoom) or fails: concurrent retries would keep the daemon, for whose eviction they wait, from
+// its room (endRoomTurn) or fails: concurrent retries would keep the daemon, for whose eviction they wait, from
 // running LVM.
-func (e *Engine) withRoom(ctx context.Context, g volume.Group, call func(context.Context) error) error {
-	seen := e.roomMade()
+func (e *Engine) retryForRoom(ctx context.Context, g volume.Group, call func(context.Context) error) error {
+	seen := e.roomFreedAt()
 	err := call(ctx)
-	if !errors.Is(err, lvm.ErrNoSpace) || e.patience == 0 || !e.daemonWorks() {
+	if !errors.Is(err, lvm.ErrNoSpace) || e.roomPatience == 0 || !e.daemonWorks() {
 		return err
 	}
-	e.log.WithError(err).WithField("for", e.patience).Info("waiting for room")
+	e.log.WithError(err).WithField("for", e.roomPatience).Info("waiting for room")
 	e.wakeDaemon()
-	for deadline := time.Now().Add(e.patience); e.awaitRoom(ctx, seen, deadline); {
+	for deadline := time.Now().Add(e.roomPatience); e.awaitRoom(ctx, seen, deadline); {
 		release, acquired, failed := e.locks.Try("room.lock", string(g))
 		if failed != nil {
 			return errors.Join(err, failed)
@@ -45,9 +45,9 @@ func (e *Engine) withRoom(ctx context.Context, g volume.Group, call func(context
 		if !acquired {
 			continue
 		}
-		seen = e.roomMade()
+		seen = e.roomFreedAt()
 		release = sync.OnceFunc(release)
-		err = call(context.WithValue(ctx, turn{}, release))
+		err = call(context.WithValue(ctx, roomTurn{}, release))
 		release()
 		if !errors.Is(err, lvm.ErrNoSpace) {
 			break
@@ -56,13 +56,13 @@ func (e *Engine) withRoom(ctx context.Context, g volume.Group, call func(context
 	return err
 }
 
-// turn is the context key of the function that ends the turn of a call that has waited.
-type turn struct{}
+// roomTurn is the context key of the function that ends the turn of a call that has waited.
+type roomTurn struct{}
 
-// gotRoom ends the turn of this call, which has its room, so that the next call can retry: the rest, such as
+// endRoomTurn ends the turn of this call, which has its room, so that the next call can retry: the rest, such as
 // mkfs, takes longer.
-func gotRoom(ctx context.Context) {
-	if end, waited := ctx.Value(turn{}).(func()); waited {
+func endRoomTurn(ctx context.Context) {
+	if end, waited := ctx.Value(roomTurn{}).(func()); waited {
 		end()
 	}
 }
@@ -87,23 +87,23 @@ func (e *Engine) awaitRoom(ctx context.Context, seen, deadline time.Time) bool {
 			return false
 		case <-ticker.C:
 		}
-		if !e.roomMade().Equal(seen) || time.Now().After(retry) {
+		if !e.roomFreedAt().Equal(seen) || time.Now().After(retry) {
 			return true
 		}
 	}
 	return false
 }
 
-// announceRoom wakes the calls that wait for room.
-func (e *Engine) announceRoom() {
+// signalRoomFreed wakes the calls that wait for room.
+func (e *Engine) signalRoomFreed() {
 	path := filepath.Join(e.stateDir, roomFile)
 	if err := touch(path); err != nil {
 		e.log.WithError(err).Warn("calls that wait for room try again a little later")
 	}
 }
 
-// roomMade returns when announceRoom was last called; zero if never, or if that is unknown.
-func (e *Engine) roomMade() time.Time { return touchedAt(filepath.Join(e.stateDir, roomFile)) }
+// roomFreedAt returns when signalRoomFreed was last called; zero if never, or if that is unknown.
+func (e *Engine) roomFreedAt() time.Time { return touchedAt(filepath.Join(e.stateDir, roomFile)) }
 
 // touch creates an empty file, or sets its modification time to now.
 func touch(path string) error {

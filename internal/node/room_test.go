@@ -29,7 +29,7 @@ func TestNextCallTriesOnceOneHasItsRoom(t *testing.T) {
 	for range calls {
 		go func() {
 			first := true
-			ended <- e.withRoom(t.Context(), volume.Group("flexlvm"), func(ctx context.Context) error {
+			ended <- e.retryForRoom(t.Context(), volume.Group("flexlvm"), func(ctx context.Context) error {
 				if first {
 					first = false
 					waits <- true
@@ -37,7 +37,7 @@ func TestNextCallTriesOnceOneHasItsRoom(t *testing.T) {
 				}
 				trying <- true
 				<-lvcreate
-				gotRoom(ctx)
+				endRoomTurn(ctx)
 				<-mkfs
 				return nil
 			})
@@ -46,7 +46,7 @@ func TestNextCallTriesOnceOneHasItsRoom(t *testing.T) {
 	for range calls {
 		<-waits
 	}
-	e.announceRoom()
+	e.signalRoomFreed()
 	for i := range calls {
 		select {
 		case <-trying:

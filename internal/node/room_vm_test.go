@@ -38,7 +38,7 @@ func TestCallsWaitForRoom(t *testing.T) {
 	evicted := []volume.Spec{m.unreferenced("old-0", volume.GiB), m.unreferenced("old-1", volume.GiB)}
 	m.fillDevices(0, 0, 0, 0)
 	m.daemonWorks()
-	m.patience, m.roomRetry = time.Minute, time.Hour // only the removal of a volume wakes it
+	m.roomPatience, m.roomRetry = time.Minute, time.Hour // only the removal of a volume wakes it
 	target := m.target("a")
 	for i, call := range []func() error{
 		func() error { return m.Mount(m.ctx(), s, target, false) },
@@ -68,16 +68,16 @@ func TestCallsDoNotWaitForEver(t *testing.T) {
 	s := m.volume("huge", volume.TiB)
 	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), lvm.ErrNoSpace)
 	require.Zero(t, WokenAt(m.stateDir), "nobody waits by default")
-	m.patience = time.Hour
+	m.roomPatience = time.Hour
 	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), lvm.ErrNoSpace, "no daemon is at work that makes room")
 	require.Zero(t, WokenAt(m.stateDir))
 	m.daemonWorks()
-	m.patience = time.Second
+	m.roomPatience = time.Second
 	began := time.Now()
 	err := m.Mount(m.ctx(), s, m.target("a"), false)
 	require.ErrorIs(t, err, lvm.ErrNoSpace)
 	require.ErrorContains(t, err, "flexlvm-test has")
-	require.GreaterOrEqual(t, time.Since(began), m.patience)
+	require.GreaterOrEqual(t, time.Since(began), m.roomPatience)
 	require.NotZero(t, WokenAt(m.stateDir))
 	require.Empty(t, lvs())
 }
@@ -93,7 +93,7 @@ func TestReplicaReleasedWhileItWaitsForRoom(t *testing.T) {
 	old := m.unreferenced("old", volume.GiB)
 	m.fillDevices(0, 0, 0, 0)
 	m.daemonWorks()
-	m.patience, m.roomRetry = time.Minute, time.Hour
+	m.roomPatience, m.roomRetry = time.Minute, time.Hour
 	done := make(chan error, 1)
 	go func() { done <- m.Mount(m.ctx(), s, m.target("a"), false) }()
 	require.Eventually(t, func() bool { return !WokenAt(m.stateDir).IsZero() }, time.Minute, time.Millisecond)

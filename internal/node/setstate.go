@@ -106,7 +106,7 @@ func maySetState(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error 
 	case tags.State != to && !volume.MayMove(tags.State, to, volume.ByPerson):
 		return refused("volume %s is %s and cannot become %s", ref, tags.State, to)
 	case to == volume.Unreferenced && lv.Open:
-		return fmt.Errorf("forget volume %s: %w: %s; end the pods that use it first", ref, ErrInUse, held(lv))
+		return fmt.Errorf("forget volume %s: %w: %s; end the pods that use it first", ref, ErrInUse, describeUse(lv))
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func (e *Engine) findSnapshot(ctx context.Context, spec volume.Spec, givenUp tim
 			return lv, "", refused("snapshot %s/%s was given up while this call waited, and is not taken for it", spec.Group, spec.Name)
 		}
 		if since, ok := e.records.blockedByTombstone(spec.Group, spec.Name, e.now()); ok {
-			return lv, "", buried(spec, since) // a claim's volume had that name
+			return lv, "", removedErr(spec, since) // a claim's volume had that name
 		}
 		return lv, "", nil
 	}
@@ -112,7 +112,7 @@ func (e *Engine) findSnapshot(ctx context.Context, spec volume.Spec, givenUp tim
 }
 
 func (e *Engine) takeSnapshot(ctx context.Context, o Order) (inventory.Volume, error) {
-	if err := e.rightGroup(ctx, o.Spec); err != nil {
+	if err := e.ensureGroupUUID(ctx, o.Spec); err != nil {
 		return inventory.Volume{}, err
 	}
 	err := e.locked(ctx, o.Group, o.CloneOf, func() error {

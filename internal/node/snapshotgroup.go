@@ -16,8 +16,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// mostFrozen is the longest time for which the volumes of a group are frozen.
-const mostFrozen = 10 * time.Second
+// maxFrozen is the longest time for which the volumes of a group are frozen.
+const maxFrozen = 10 * time.Second
 
 // MakeSnapshotGroupIf takes snapshots of several volumes at one instant: volumes in use are frozen until the
 // last snapshot is taken, for some seconds at most. Either all of the snapshots become ready or none;
@@ -178,7 +178,7 @@ func (g *snapshotGroup) prepare(ctx context.Context) (err error) {
 	stores := map[volume.Group]volume.Bytes{}
 	for i := range g.members {
 		m := &g.members[i]
-		if err := g.engine.rightGroup(ctx, m.order.Spec); err != nil {
+		if err := g.engine.ensureGroupUUID(ctx, m.order.Spec); err != nil {
 			return err
 		}
 		if m.origin, m.of, m.content, err = g.engine.snapshotSource(ctx, m.order); err != nil {
@@ -236,7 +236,7 @@ func (g *snapshotGroup) takeAtOnce(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	hold, err := freeze.Prepare(e.host.Unkillable, roots, e.mostFrozen)
+	hold, err := freeze.Prepare(e.host.Unkillable, roots, e.maxFrozen)
 	if err != nil {
 		return errors.Join(err, e.removeFrozen())
 	}
@@ -249,7 +249,7 @@ func (g *snapshotGroup) takeAtOnce(ctx context.Context) error {
 }
 
 func (g *snapshotGroup) takeFrozen(ctx context.Context, hold *freeze.Hold) error {
-	end := time.Now().Add(g.engine.mostFrozen)
+	end := time.Now().Add(g.engine.maxFrozen)
 	if err := hold.Freeze(end); err != nil {
 		return err
 	}
@@ -260,7 +260,7 @@ func (g *snapshotGroup) takeFrozen(ctx context.Context, hold *freeze.Hold) error
 			return err
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("take snapshots of %d volumes together: they may be frozen for %s, in which %d were not taken; LVM is slow on this node, or take fewer together", len(g.members), g.engine.mostFrozen, len(g.members)-i)
+			return fmt.Errorf("take snapshots of %d volumes together: they may be frozen for %s, in which %d were not taken; LVM is slow on this node, or take fewer together", len(g.members), g.engine.maxFrozen, len(g.members)-i)
 		}
 		g.engine.after("snapshot")
 	}

@@ -93,7 +93,7 @@ func (m *machine) during(step string, group []volume.Spec, to string, do func())
 func (m *machine) requireWritten(dir string) {
 	m.t.Helper()
 	now := numberIn(m.t, dir)
-	require.Eventually(m.t, func() bool { return numberIn(m.t, dir) > now }, m.mostFrozen+10*time.Second, 10*time.Millisecond, "it stays frozen")
+	require.Eventually(m.t, func() bool { return numberIn(m.t, dir) > now }, m.maxFrozen+10*time.Second, 10*time.Millisecond, "it stays frozen")
 }
 
 func (m *machine) requireNoSnapshots() {
@@ -103,13 +103,13 @@ func (m *machine) requireNoSnapshots() {
 
 // testFrozenTooLong: a snapshot that takes too long does not block writers any longer than that.
 func (m *machine) testFrozenTooLong(group []volume.Spec, to string, most time.Duration) {
-	was := m.mostFrozen
-	m.mostFrozen = most
+	was := m.maxFrozen
+	m.maxFrozen = most
 	err := m.during("snapshot", group, to, func() {
 		m.requireWritten(to)      // while the call has not returned
 		<-time.After(time.Second) // until no more snapshots may be taken
 	})
-	m.mostFrozen = was
+	m.maxFrozen = was
 	require.ErrorContains(m.t, err, "they may be frozen for "+most.String()+", in which 1 were not taken")
 	require.ErrorIs(m.t, err, freeze.ErrThawed)
 	m.requireNoSnapshots()

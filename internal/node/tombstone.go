@@ -16,14 +16,14 @@ import (
 // kubelet stops calling within minutes of the pod's end.
 const tombstoneLife = time.Hour
 
-// bury leaves a tombstone: the volume of this name is permanently gone, and no call may create it again. A
-// pod that was deleted by force takes its claim along, and kubelet, before it learns of that, would create
-// the volume once more, for no pod.
+// writeTombstone leaves a tombstone: the volume of this name is permanently gone, and no call may create it
+// again. A pod that was deleted by force takes its claim along, and kubelet, before it learns of that, would
+// create the volume once more, for no pod.
 //
 // A dataset's replica and a snapshot may be created again under their names, the latter because the CSI
 // snapshotter retries a failed snapshot under the same name: their tombstones keep out only calls that began
 // before they were given up (see givenUp).
-func (d records) bury(g volume.Group, n volume.Name, kind volume.Kind, now time.Time) error {
+func (d records) writeTombstone(g volume.Group, n volume.Name, kind volume.Kind, now time.Time) error {
 	return d.write(g, n, record{State: volume.Doomed, Since: now, Kind: kind})
 }
 
@@ -35,14 +35,14 @@ func (e *Engine) givenUp(spec volume.Spec) time.Time {
 		return time.Time{}
 	}
 	r, err := e.records.read(spec.Group, spec.Name)
-	if err != nil || !r.leavesName() {
+	if err != nil || !r.freesName() {
 		return time.Time{}
 	}
 	return r.Since
 }
 
-// leavesName reports whether a record is the tombstone of a volume whose name may be used again.
-func (r record) leavesName() bool { return r.State == volume.Doomed && reusesName(r.Kind) }
+// freesName reports whether a record is the tombstone of a volume whose name may be used again.
+func (r record) freesName() bool { return r.State == volume.Doomed && reusesName(r.Kind) }
 
 func reusesName(k volume.Kind) bool { return k == volume.Dataset || k == volume.Snapshot }
 
@@ -54,7 +54,7 @@ func (d records) hasRecordOf(g volume.Group, n volume.Name) (bool, error) {
 		return false, err
 	}
 	r, err := d.read(g, n)
-	return err != nil || !r.leavesName(), nil
+	return err != nil || !r.freesName(), nil
 }
 
 // HadVolume reports whether this node has or had a volume of that name, so that no empty one replaces it if it
@@ -81,18 +81,18 @@ func (r record) expired(now time.Time) bool {
 // the clock was set back, that time may be in the future.
 func (d records) blockedByTombstone(g volume.Group, n volume.Name, now time.Time) (since time.Time, ok bool) {
 	r, err := d.read(g, n)
-	if err != nil || r.State != volume.Doomed || r.leavesName() || r.expired(now) {
+	if err != nil || r.State != volume.Doomed || r.freesName() || r.expired(now) {
 		return time.Time{}, false
 	}
 	return r.Since, true
 }
 
-// sweep removes tombstones of a group that are older than tombstoneLife. A tombstone dated in the
+// expireTombstones removes tombstones of a group that are older than tombstoneLife. A tombstone dated in the
 // future (the clock was set back) restarts its lifetime now, or it would stay until that date. The
 // caller holds the lock of the volume held; a tombstone whose volume another call has locked, or that
 // cannot be removed, stays for now.
-func (e *Engine) sweep(g volume.Group, held volume.Name) {
-	for _, n := range e.recorded(g) {
+func (e *Engine) expireTombstones(g volume.Group, held volume.Name) {
+	for _, n := range e.recordedNames(g) {
 		if n.IsDoomed() || !e.records.tombstoneDue(g, n, e.now()) {
 			continue
 		}
@@ -100,7 +100,7 @@ func (e *Engine) sweep(g volume.Group, held volume.Name) {
 		if n == held {
 			err = e.records.expireTombstone(g, n, e.now())
 		} else {
-			err = e.sweepOne(g, n)
+			err = e.expireOne(g, n)
 		}
 		if err != nil {
 			e.log.WithError(err).Warn(recordStays)
@@ -110,8 +110,8 @@ func (e *Engine) sweep(g volume.Group, held volume.Name) {
 
 const recordStays = "an old record of this node stays for now"
 
-// recorded returns the names of the volumes of a group that have a record.
-func (e *Engine) recorded(g volume.Group) (all []volume.Name) {
+// recordedNames returns the names of the volumes of a group that have a record.
+func (e *Engine) recordedNames(g volume.Group) (all []volume.Name) {
 	entries, err := os.ReadDir(filepath.Join(string(e.records), string(g)))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		e.log.WithError(err).Warn("old records of this node stay for now")
@@ -124,23 +124,23 @@ func (e *Engine) recorded(g volume.Group) (all []volume.Name) {
 	return all
 }
 
-// sweepDoomed removes the records of doomed volumes that are gone: the call that removed the volume was
+// removeGoneRecords removes the records of doomed volumes that are gone: the call that removed the volume was
 // killed before it removed the record, and no later call is for that volume. Only removals call it, not
 // mounts, because it may run LVM.
-func (e *Engine) sweepDoomed(ctx context.Context, g volume.Group) {
-	for _, n := range e.recorded(g) {
+func (e *Engine) removeGoneRecords(ctx context.Context, g volume.Group) {
+	for _, n := range e.recordedNames(g) {
 		if !n.IsDoomed() {
 			continue
 		}
-		if err := e.sweepGone(ctx, g, n); err != nil {
+		if err := e.removeGoneRecord(ctx, g, n); err != nil {
 			e.log.WithError(err).Warn(recordStays)
 		}
 	}
 }
 
-// sweepGone removes a record if LVM sees the group without its volume. While a volume is being wiped, its
+// removeGoneRecord removes a record if LVM sees the group without its volume. While a volume is being wiped, its
 // record holds the progress.
-func (e *Engine) sweepGone(ctx context.Context, g volume.Group, n volume.Name) error {
+func (e *Engine) removeGoneRecord(ctx context.Context, g volume.Group, n volume.Name) error {
 	release, acquired, err := e.locks.Try(volumeLock(g, n))
 	if err != nil || !acquired {
 		return err
@@ -158,9 +158,9 @@ func (d records) tombstoneDue(g volume.Group, n volume.Name, now time.Time) bool
 	return err == nil && r.State == volume.Doomed && (r.expired(now) || r.Since.After(now))
 }
 
-// sweepOne calls expireTombstone under the volume's lock, if that is free: a volume of the same name may have
+// expireOne calls expireTombstone under the volume's lock, if that is free: a volume of the same name may have
 // been created meanwhile.
-func (e *Engine) sweepOne(g volume.Group, n volume.Name) error {
+func (e *Engine) expireOne(g volume.Group, n volume.Name) error {
 	release, acquired, err := e.locks.Try(volumeLock(g, n))
 	if err != nil || !acquired {
 		return err
@@ -170,13 +170,13 @@ func (e *Engine) sweepOne(g volume.Group, n volume.Name) error {
 }
 
 // expireTombstone removes a tombstone that is too old, and sets the date of one from the future to now. It
-// removes one whose name may be used again (leavesName) in both cases.
+// removes one whose name may be used again (freesName) in both cases.
 func (d records) expireTombstone(g volume.Group, n volume.Name, now time.Time) error {
 	if !d.tombstoneDue(g, n, now) {
 		return nil
 	}
 	if _, stands := d.blockedByTombstone(g, n, now); stands {
-		return d.bury(g, n, "", now)
+		return d.writeTombstone(g, n, "", now)
 	}
 	return d.remove(g, n)
 }

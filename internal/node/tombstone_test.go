@@ -20,13 +20,13 @@ func TestTombstones(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), Now: func() time.Time { return now }}, noPrograms(t))
 	require.NoError(t, err)
 	const g = volume.Group("flexlvm")
-	e.sweep(g, "none") // no directory yet
+	e.expireTombstones(g, "none") // no directory yet
 	require.NoError(t, e.records.write(g, "data", newRecord("some-uuid", sourceTags())))
 	for name, at := range map[volume.Name]time.Time{
 		"old": now.Add(-2 * time.Hour), "held": now.Add(-2 * time.Hour), "locked": now.Add(-2 * time.Hour), "young": now.Add(-time.Minute),
 		"ahead": now.AddDate(73, 0, 0), "held-ahead": now.AddDate(73, 0, 0),
 	} {
-		require.NoError(t, e.records.bury(g, name, volume.Claim, at))
+		require.NoError(t, e.records.writeTombstone(g, name, volume.Claim, at))
 	}
 	unlock, err := e.lockVolume(t.Context(), g, "locked")
 	require.NoError(t, err)
@@ -39,23 +39,23 @@ func TestTombstones(t *testing.T) {
 		}
 		return all
 	}
-	sweep := func() {
+	expire := func() {
 		for _, held := range []volume.Name{"held", "held-ahead"} {
-			release, err := e.lockVolume(t.Context(), g, held) // as callers of sweep do
+			release, err := e.lockVolume(t.Context(), g, held) // as callers of expireTombstones do
 			require.NoError(t, err)
-			e.sweep(g, held)
+			e.expireTombstones(g, held)
 			release()
 		}
 	}
-	sweep()
+	expire()
 	require.Equal(t, []volume.Name{"ahead", "held-ahead", "locked", "young"}, standing())
 	now = now.Add(tombstoneLife)
-	sweep()
+	expire()
 	require.Equal(t, []volume.Name{"ahead", "held-ahead", "locked"}, standing(), "for an hour from when they were seen")
 	_, ok := e.records.blockedByTombstone(g, "ahead", now)
 	require.True(t, ok)
 	now = now.Add(time.Second)
-	sweep()
+	expire()
 	require.Equal(t, []volume.Name{"locked"}, standing(), "somebody works on that one")
 	there, err := e.records.exists(g, "data")
 	require.NoError(t, err)
@@ -77,13 +77,13 @@ func TestTombstoneOfAReplica(t *testing.T) {
 	require.False(t, served())
 	require.Zero(t, e.givenUp(spec))
 	ref := Ref{Group: spec.Group, Name: spec.Name, Kind: volume.Dataset}
-	require.NoError(t, e.buryRecord(ref, ref.Kind))
+	require.NoError(t, e.recordTombstone(ref, ref.Kind))
 	require.False(t, served())
 	require.Equal(t, now, e.givenUp(spec))
 	_, ok := e.records.blockedByTombstone(spec.Group, spec.Name, now)
 	require.False(t, ok)
 	now = now.Add(time.Minute)
-	require.NoError(t, e.buryRecord(ref, ref.Kind))
+	require.NoError(t, e.recordTombstone(ref, ref.Kind))
 	require.Equal(t, now, e.givenUp(spec))
 	require.Zero(t, e.givenUp(readerSpec()), "a reader makes nothing")
 
@@ -93,15 +93,15 @@ func TestTombstoneOfAReplica(t *testing.T) {
 	require.NoError(t, os.WriteFile(e.records.file(spec.Group, spec.Name), []byte("{"), 0o600))
 	require.True(t, served(), "a record that is torn")
 
-	require.NoError(t, e.buryRecord(ref, ref.Kind))
+	require.NoError(t, e.recordTombstone(ref, ref.Kind))
 	now = now.Add(tombstoneLife + time.Second)
-	e.sweep(spec.Group, "none")
+	e.expireTombstones(spec.Group, "none")
 	there, err := e.records.exists(spec.Group, spec.Name)
 	require.NoError(t, err)
 	require.False(t, there)
 
 	claim := Ref{Group: spec.Group, Name: "pvc-1", Kind: volume.Claim}
-	require.NoError(t, e.buryRecord(claim, claim.Kind))
+	require.NoError(t, e.recordTombstone(claim, claim.Kind))
 	_, ok = e.records.blockedByTombstone(claim.Group, claim.Name, now)
 	require.True(t, ok)
 }
@@ -142,7 +142,7 @@ func TestRecordOfAReplicaMadeAgainBeginsNow(t *testing.T) {
 	require.NoError(t, err)
 	const g, n = volume.Group("flexlvm"), volume.Name("ds-1")
 	long := time.Now().Add(-time.Hour)
-	require.NoError(t, e.records.bury(g, n, volume.Dataset, long))
+	require.NoError(t, e.records.writeTombstone(g, n, volume.Dataset, long))
 	require.NoError(t, os.Chtimes(e.records.file(g, n), long, long))
 	began := time.Now()
 	require.NoError(t, e.records.write(g, n, newRecord("some-uuid", sourceTags())))
@@ -165,18 +165,18 @@ func TestRecordsOfDoomedVolumesThatAreGone(t *testing.T) {
 	unlock, err := e.lockVolume(t.Context(), g, volume.Name("locked").Doomed())
 	require.NoError(t, err)
 	require.NoError(t, e.Remove(t.Context(), Ref{Group: g, Name: "again"}))
-	require.Equal(t, []volume.Name{"doomed_gone", "doomed_locked", "doomed_there"}, e.recorded(g))
+	require.Equal(t, []volume.Name{"doomed_gone", "doomed_locked", "doomed_there"}, e.recordedNames(g))
 
 	release := func() {
 		require.NoError(t, e.Release(t.Context(), Ref{Group: g, Name: "other", Kind: volume.Claim}, volume.Unreferenced, volume.Disposal{}))
 	}
 	group.report = errors.New("no answer")
-	e.sweepDoomed(t.Context(), g)
-	require.Equal(t, []volume.Name{"doomed_gone", "doomed_locked", "doomed_there"}, e.recorded(g))
+	e.removeGoneRecords(t.Context(), g)
+	require.Equal(t, []volume.Name{"doomed_gone", "doomed_locked", "doomed_there"}, e.recordedNames(g))
 	group.report = nil
 	release()
-	require.Equal(t, []volume.Name{"doomed_locked", "doomed_there", "other"}, e.recorded(g))
+	require.Equal(t, []volume.Name{"doomed_locked", "doomed_there", "other"}, e.recordedNames(g))
 	unlock()
 	release()
-	require.Equal(t, []volume.Name{"doomed_there", "other"}, e.recorded(g))
+	require.Equal(t, []volume.Name{"doomed_there", "other"}, e.recordedNames(g))
 }

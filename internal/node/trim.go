@@ -15,8 +15,8 @@ import (
 
 // The bounds of how much is trimmed at once; in between, it is what the rate allows in a second.
 const (
-	leastTrimStep = 16 * volume.MiB
-	mostTrimStep  = volume.GiB
+	minTrimStep = 16 * volume.MiB
+	maxTrimStep = volume.GiB
 )
 
 // Trim discards the blocks that the file system of a ready, mounted volume does not use, to return them to
@@ -72,9 +72,9 @@ type trimming struct {
 
 // trimAll trims step by step; no step crosses the end of a part.
 func (e *Engine) trimAll(ctx context.Context, ref Ref, tags volume.Tags, of trimming) (sum volume.Bytes, err error) {
-	step := mostTrimStep
+	step := maxTrimStep
 	if of.rate > 0 {
-		step = min(step, max(of.rate.RoundUp(volume.MiB), leastTrimStep))
+		step = min(step, max(of.rate.RoundUp(volume.MiB), minTrimStep))
 	}
 	if of.whole {
 		step = of.part
@@ -114,7 +114,7 @@ func (e *Engine) whileMounted(ctx context.Context, ref Ref, tags volume.Tags, wo
 	if d.VolumeUUID != ref.UUID {
 		return refused("volume %s is another by now: its UUID is %s, and %s is meant", ref, d.VolumeUUID, ref.UUID)
 	}
-	c, err := e.opened(ctx, d, tags)
+	c, err := e.openedContent(ctx, d, tags)
 	if errors.Is(err, dm.ErrNoMapping) {
 		return fmt.Errorf("%w: volume %s", ErrNotMounted, ref)
 	}

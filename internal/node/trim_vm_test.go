@@ -162,7 +162,7 @@ func TestTrimRate(t *testing.T) {
 			time.AfterFunc(100*time.Millisecond, cancel)
 		}
 	}
-	discarded, err = m.Trim(ctx, refOf(s), leastTrimStep)
+	discarded, err = m.Trim(ctx, refOf(s), minTrimStep)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Positive(t, discarded)
 	require.Equal(t, before, m.trimmedOf(s.Name), "it did not come to its end")

@@ -58,11 +58,11 @@ func TestAdoptionBegun(t *testing.T) {
 	}
 	lv := plain()
 	lv.Tags = []string{"theirs", "flexlvm-is-not-this"}
-	got, err := begun(lv, a)
+	got, err := unfinishedAdoption(lv, a)
 	require.NoError(t, err)
 	require.Nil(t, got)
 	lv.Tags = tags.Strings()
-	got, err = begun(lv, a)
+	got, err = unfinishedAdoption(lv, a)
 	require.NoError(t, err)
 	require.Equal(t, tags, *got)
 
@@ -76,12 +76,12 @@ func TestAdoptionBegun(t *testing.T) {
 		changed := tags
 		change(&changed)
 		lv.Tags = changed.Strings()
-		_, err := begun(lv, a)
+		_, err := unfinishedAdoption(lv, a)
 		require.ErrorContains(t, err, says)
 		require.ErrorIs(t, err, ErrRefused)
 	}
 	lv.Tags = []string{"flexlvm.state=ready"}
-	_, err = begun(lv, a)
+	_, err = unfinishedAdoption(lv, a)
 	require.ErrorContains(t, err, "does not carry the tag", "half of our tags are no invitation")
 }
 
@@ -152,7 +152,7 @@ func TestDisownedVolumeCountsAsServed(t *testing.T) {
 	require.NoError(t, e.recordDisowned(lv, tags))
 	now = now.Add(2 * tombstoneLife)
 	for _, held := range []volume.Name{lv.Name, "other"} {
-		e.sweep(lv.Group, held)
+		e.expireTombstones(lv.Group, held)
 		served, err := e.records.hasRecordOf(lv.Group, lv.Name)
 		require.NoError(t, err)
 		require.True(t, served)

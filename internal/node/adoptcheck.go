@@ -13,8 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// begun returns the tags of an adoption that was begun and not finished; nil if there is none.
-func begun(lv lvm.LogicalVolume, a Adoption) (*volume.Tags, error) {
+// unfinishedAdoption returns the tags of an adoption that was begun and not finished; nil if there is none.
+func unfinishedAdoption(lv lvm.LogicalVolume, a Adoption) (*volume.Tags, error) {
 	if !slices.ContainsFunc(lv.Tags, volume.IsFlexlvmTag) {
 		return nil, nil
 	}
@@ -61,13 +61,13 @@ func mayAdopt(lv lvm.LogicalVolume) error {
 	case lv.Skipped:
 		return refused("LVM skips the activation of logical volume %s, so no pod would have it after a boot; %s", where, endsSkipping(lv))
 	case lv.Open:
-		return fmt.Errorf("adopt %s: %w: %s; unmount it and take it out of /etc/fstab, then try again", where, ErrInUse, usedBy(lv))
+		return fmt.Errorf("adopt %s: %w: %s; unmount it and take it out of /etc/fstab, then try again", where, ErrInUse, describeUser(lv))
 	}
 	return nil
 }
 
-// usedBy describes how a volume is in use, as far as this mount namespace shows that.
-func usedBy(lv lvm.LogicalVolume) string {
+// describeUser describes how a volume is in use, as far as this mount namespace shows that.
+func describeUser(lv lvm.LogicalVolume) string {
 	if mounted, err := mount.ByDevice(); err == nil {
 		if points, err := mountsOf(lv, mounted); err == nil && len(points) > 0 {
 			return "it is mounted on " + strings.Join(points, ", ")

@@ -21,7 +21,7 @@ func (e *Engine) expandDirectory(ctx context.Context, g volume.Group, pool, n vo
 		lv, rec, err := p.read(n)
 		if errors.Is(err, lvm.ErrNoVolume) {
 			if known, rerr := e.records.hasRecordOf(g, n); known || rerr != nil {
-				err = lost(e.records.file(g, n), err)
+				err = lostErr(e.records.file(g, n), err)
 			}
 		}
 		if err != nil {
@@ -59,7 +59,7 @@ func (e *Engine) growDirectory(ctx context.Context, p *directoryPool, lv lvm.Log
 	want.Size, want.Inodes = max(want.Size, u.Limit.Size), max(want.Inodes, u.Limit.Inodes)
 	if want != u.Limit {
 		more := volume.DirectorySize(want.Size, want.Inodes) - volume.DirectorySize(u.Limit.Size, u.Limit.Inodes)
-		if err := p.fits(ctx, more, want.Size-u.Limit.Size); err != nil {
+		if err := p.checkRoom(ctx, more, want.Size-u.Limit.Size); err != nil {
 			return err
 		}
 		// The quota comes first, because the pool's promises are computed from the quotas.

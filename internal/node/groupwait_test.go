@@ -74,7 +74,7 @@ func TestDiskThatIsBusyForAMoment(t *testing.T) {
 	}
 }
 
-// A disk that stays in use delays the group for busyPatience. There is no wait if no other disk can be used,
+// A disk that stays in use delays the group for maxGroupWait. There is no wait if no other disk can be used,
 // and an existing group is extended by the other disks immediately.
 func TestDiskThatStaysBusy(t *testing.T) {
 	h := newHost(t, 2)
@@ -119,7 +119,7 @@ func TestDiskThatTheGroupWasMadeWithout(t *testing.T) {
 			h, d := newHost(t, 2), declared("/dev/sd*")
 			h.busy("pvcreate", "/dev/sdc", -1)
 			_, _ = h.run(0, d)
-			h.now = h.now.Add(busyPatience)
+			h.now = h.now.Add(maxGroupWait)
 			h.fails = func(program, device string) error {
 				if program != "pvcreate" || device != "/dev/sdc" {
 					return nil

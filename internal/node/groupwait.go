@@ -9,13 +9,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// busyPatience is how long the creation of a group is delayed while one of its disks is refused for a reason
+// maxGroupWait is how long the creation of a group is delayed while one of its disks is refused for a reason
 // that may pass: without spec.extend, a disk that becomes free later is not added, and a thin pool does not
 // grow.
-const busyPatience = 10 * time.Minute
+const maxGroupWait = 10 * time.Minute
 
 // await clears d.Candidates if the group does not exist yet and would be created without a disk that may be free
-// soon. It does so for busyPatience, whose start is in the ledger and survives a restart.
+// soon. It does so for maxGroupWait, whose start is in the ledger and survives a restart.
 func (m *groupMaker) await(d *volumegroup.Decision) error {
 	name := d.Declaration.Name
 	at := slices.IndexFunc(d.Refused, func(r volumegroup.Refusal) bool { return r.Transient })
@@ -30,7 +30,7 @@ func (m *groupMaker) await(d *volumegroup.Decision) error {
 			return err
 		}
 	}
-	until := since.Add(busyPatience)
+	until := since.Add(maxGroupWait)
 	if !m.now().Before(until) {
 		return nil
 	}

@@ -162,7 +162,7 @@ func (m *groupMaker) record(step string) error {
 // carryOut executes the decision for one declaration. Its error does not prevent other declarations from
 // being carried out.
 func (m *groupMaker) carryOut(ctx context.Context, d volumegroup.Decision) volumegroup.Outcome {
-	m.refuseFull(ctx, &d)
+	m.refuseNonBlank(ctx, &d)
 	if d.RefuseRecreation(); d.Problem == "" {
 		if err := m.await(&d); err != nil {
 			d.Problem = err.Error()
@@ -176,7 +176,7 @@ func (m *groupMaker) carryOut(ctx context.Context, d volumegroup.Decision) volum
 		out.Message = fmt.Sprintf("%s; nothing is changed: %v", out.Message, err)
 		return out
 	}
-	err := m.take(ctx, &d)
+	err := m.addDisks(ctx, &d)
 	if err == nil && d.GroupUUID != "" {
 		err = m.pool(ctx, d)
 	}
@@ -188,8 +188,8 @@ func (m *groupMaker) carryOut(ctx context.Context, d volumegroup.Decision) volum
 	return out
 }
 
-// refuseFull moves the disks that are not blank from d.Candidates to d.Refused.
-func (m *groupMaker) refuseFull(ctx context.Context, d *volumegroup.Decision) {
+// refuseNonBlank moves the disks that are not blank from d.Candidates to d.Refused.
+func (m *groupMaker) refuseNonBlank(ctx context.Context, d *volumegroup.Decision) {
 	var blank []volumegroup.Candidate
 	for _, c := range d.Candidates {
 		if !c.Begun {
@@ -205,20 +205,20 @@ func (m *groupMaker) refuseFull(ctx context.Context, d *volumegroup.Decision) {
 
 // checkBlank fails unless a disk is blank and nobody uses it. It also reports whether the cause of an error may
 // pass.
-func (m *groupMaker) checkBlank(ctx context.Context, d volumegroup.Disk) (passing bool, err error) {
+func (m *groupMaker) checkBlank(ctx context.Context, d volumegroup.Disk) (transient bool, err error) {
 	err = m.reads.Check(ctx, d.ID, func(ctx context.Context) error { return m.tools.checkBlank(ctx, d.Path) })
 	return errors.Is(err, lvm.ErrOpen) || errors.Is(err, disk.ErrNoAnswer) || ctx.Err() != nil, err
 }
 
-// take adds the disks in d.Candidates to the group, and creates the group if it does not exist.
-func (m *groupMaker) take(ctx context.Context, d *volumegroup.Decision) error {
+// addDisks adds the disks in d.Candidates to the group, and creates the group if it does not exist.
+func (m *groupMaker) addDisks(ctx context.Context, d *volumegroup.Decision) error {
 	if len(d.Candidates) == 0 {
 		return nil
 	}
-	if err := m.reserve(d); err != nil {
+	if err := m.recordDisks(d); err != nil {
 		return err
 	}
-	if err := m.label(ctx, d); err != nil {
+	if err := m.createPhysicalVolumes(ctx, d); err != nil {
 		return err
 	}
 	if err := m.await(d); err != nil || len(d.Candidates) == 0 {
@@ -252,8 +252,8 @@ func (m *groupMaker) take(ctx context.Context, d *volumegroup.Decision) error {
 	return m.record("record the group")
 }
 
-// reserve records the disks in the ledger before any of them is touched.
-func (m *groupMaker) reserve(d *volumegroup.Decision) error {
+// recordDisks records the disks in the ledger before any of them is touched.
+func (m *groupMaker) recordDisks(d *volumegroup.Decision) error {
 	name := d.Declaration.Name
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
@@ -279,20 +279,21 @@ func (m *groupMaker) reserve(d *volumegroup.Decision) error {
 	return m.record("record the disks")
 }
 
-// label turns the disks into physical volumes, and records that. A disk for which this fails is refused.
-func (m *groupMaker) label(ctx context.Context, d *volumegroup.Decision) error {
-	var labelled []volumegroup.Candidate
+// createPhysicalVolumes turns the disks into physical volumes, and records that. A disk for which this fails is
+// refused.
+func (m *groupMaker) createPhysicalVolumes(ctx context.Context, d *volumegroup.Decision) error {
+	var created []volumegroup.Candidate
 	for _, c := range d.Candidates {
 		if !c.Begun {
-			if passing, err := m.labelOne(ctx, c); err != nil {
-				d.Refused = append(d.Refused, volumegroup.Refusal{Disk: c.Disk, Reason: err.Error(), Transient: passing})
+			if transient, err := m.createPhysicalVolume(ctx, c); err != nil {
+				d.Refused = append(d.Refused, volumegroup.Refusal{Disk: c.Disk, Reason: err.Error(), Transient: transient})
 				continue
 			}
 		}
 		m.stage(c.ID, volumegroup.DiskLabelled)
-		labelled = append(labelled, c)
+		created = append(created, c)
 	}
-	d.Candidates = labelled
+	d.Candidates = created
 	return m.record("record the physical volumes")
 }
 
@@ -325,13 +326,14 @@ func (m *groupMaker) verifiedPaths(ctx context.Context, d *volumegroup.Decision)
 	return devices, nil
 }
 
-// labelOne turns a disk into a physical volume. It also reports whether the cause of an error may pass.
-func (m *groupMaker) labelOne(ctx context.Context, c volumegroup.Candidate) (passing bool, err error) {
+// createPhysicalVolume turns a disk into a physical volume. It also reports whether the cause of an error may
+// pass.
+func (m *groupMaker) createPhysicalVolume(ctx context.Context, c volumegroup.Candidate) (transient bool, err error) {
 	if err := m.checkSameDisk(c.Disk); err != nil {
 		return false, err
 	}
-	if passing, err := m.checkBlank(ctx, c.Disk); err != nil { // something may have been written to it since
-		return passing, err
+	if transient, err := m.checkBlank(ctx, c.Disk); err != nil { // something may have been written to it since
+		return transient, err
 	}
 	if err := m.checkSameDisk(c.Disk); err != nil { // the check must have read this disk
 		return false, err
