@@ -59,7 +59,7 @@ func (d *Daemon) forgetDeleted(view eviction.View) {
 		there[string(view.PersistentVolumes[i].UID)] = true
 	}
 	d.releases.keep(there)
-	d.makeRetries.keep(there)
+	d.createRetries.keep(there)
 	d.moves.keep(there)
 	d.charges.keep(there)
 }
@@ -227,8 +227,8 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 	f.view = eviction.View{
 		Now: f.at, Cluster: d.cluster, Pools: f.inventory.Pools,
 		Removing:       d.removing(f.at, f.inventory.Volumes),
-		KeptElsewhere:  d.elsewhere.all(),
-		KeptUnchecked:  d.unasked(f.inventory.Volumes),
+		KeptElsewhere:  d.keptElsewhere.all(),
+		KeptUnchecked:  d.keptUnchecked(f.inventory.Volumes),
 		WentBack:       d.watches.revisions.wentBack(),
 		OrphansEvicted: d.history.orphansSince(f.at.Add(-d.cfg.Policy.OrphanWindow())),
 	}

@@ -23,13 +23,13 @@ type discoveredCase struct {
 	object  *corev1.PersistentVolume
 	class   discovery.Class
 	verdict discovery.Verdict
-	ending  bool // no cleaning is wanted, but one was still running when the ledger was copied
+	ending  bool // its cleaning was still running when the ledger was copied, and none is wanted any more
 	// withdrawn: its PersistentVolume is to be deleted before a claim is bound to it.
 	withdrawn bool
 }
 
 // judge returns the verdicts on all paths, and the ledger that results from them.
-func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view discoveryView, volumes map[string]*corev1.PersistentVolume, twice map[string]string) (discovery.Ledger, []discoveredCase) {
+func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view discoveryView, volumes map[string]*corev1.PersistentVolume, duplicates map[string]string) (discovery.Ledger, []discoveredCase) {
 	cases := casesOf(view.found, volumes, view.classes)
 	s.forgetGone(volumes)
 	s.holders.begin()
@@ -47,16 +47,16 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 		if v, taken := c.takenElsewhere(ledger[id], volumes); taken {
 			c.verdict = v
 		}
-		if other := twice[c.path]; other != "" {
+		if other := duplicates[c.path]; other != "" {
 			c.refuse(ledger[id], fmt.Sprintf("PersistentVolumes %s and %s both have this path; nothing is cleaned until you delete the one that is not in use", c.object.Name, other))
 		}
 		if state := c.verdict.State; s.busy[id] && (state == discovery.Ready || state == discovery.Cleaned) {
 			c.refuse(ledger[id], "its cleaning is about to end")
 			c.verdict.State, c.ending = discovery.Cleaning, true
 		}
-		s.isLookingAt(c.path)
-		s.prove(ctx, c, ledger)
-		s.proveUnclaimed(ctx, c)
+		s.setScanPath(c.path)
+		s.checkOffer(ctx, c, ledger)
+		s.checkUnclaimed(ctx, c)
 		if c.verdict.State != discovery.Cleaning {
 			// Another program may use the disk now and write to the erased part, so a later erasure starts from
 			// the beginning.
@@ -66,7 +66,7 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 			ledger[id], seen[id] = c.verdict.Entry, true
 		}
 	}
-	s.isLookingAt("")
+	s.setScanPath("")
 	// A disk that was not found may be in use elsewhere. Its offer is withdrawn, and its erasure starts from
 	// the beginning when it is back. The same goes for the disks of a class that cannot be scanned.
 	ledger.Withdraw(seen, s.busy)
@@ -301,7 +301,7 @@ func (s *discoverer) update(id string, change func(*discovery.Entry)) error {
 	e := next[id]
 	change(&e)
 	next[id] = e
-	return s.write(next)
+	return s.replaceLedger(next)
 }
 
 // confirm confirms with the API server that a PersistentVolume is as it was judged, its claim is gone, and its
@@ -314,7 +314,7 @@ func (s *discoverer) confirm(ctx context.Context, c discoveredCase) error {
 	if !sameDiscovered(now, c.object) {
 		return errVolumeChanged
 	}
-	if err := s.onlyOne(ctx, now); err != nil {
+	if err := s.checkOnlyVolume(ctx, now); err != nil {
 		return err
 	}
 	gone, err := s.claimGone(ctx, now.Spec.ClaimRef)

@@ -29,14 +29,14 @@ type holder struct{ name, uid, node, disk string }
 
 // holders are the holders of the last list. They belong to the goroutine of the scans.
 type holders struct {
-	all   []holder
-	at    time.Time // when they were listed; zero: never
-	asked bool      // listed in this scan
-	err   error     // why the list of this scan failed
+	all    []holder
+	at     time.Time // when they were listed; zero: never
+	listed bool      // listed in this scan
+	err    error     // why the list of this scan failed
 }
 
 // begin starts a scan, which lists at most once.
-func (h *holders) begin() { h.asked, h.err = false, nil }
+func (h *holders) begin() { h.listed, h.err = false, nil }
 
 // of returns the PersistentVolume of an overlapping disk: the disk itself, a part of it, or the whole that it
 // is part of.
@@ -65,9 +65,9 @@ func (s *discoverer) holderOf(ctx context.Context, disk string, offer bool) (*ho
 			return by, nil
 		}
 	}
-	if !h.asked {
-		h.asked = true
-		h.err = s.askHolders(ctx)
+	if !h.listed {
+		h.listed = true
+		h.err = s.listHolders(ctx)
 	}
 	if h.err != nil {
 		return nil, h.err
@@ -75,8 +75,8 @@ func (s *discoverer) holderOf(ctx context.Context, disk string, offer bool) (*ho
 	return h.of(disk), nil
 }
 
-// askHolders lists the PersistentVolumes, and keeps only what holderOf needs.
-func (s *discoverer) askHolders(ctx context.Context) error {
+// listHolders lists the PersistentVolumes, and keeps only what holderOf needs.
+func (s *discoverer) listHolders(ctx context.Context) error {
 	now := s.d.cfg.Now()
 	var all []holder
 	_, err := s.d.api.VolumesWithoutNodeLabel(ctx, func(v *corev1.PersistentVolume) bool {
@@ -92,8 +92,8 @@ func (s *discoverer) askHolders(ctx context.Context) error {
 	return nil
 }
 
-// prove checks a disk that has no PersistentVolume and is offered, or about to be.
-func (s *discoverer) prove(ctx context.Context, c *discoveredCase, ledger discovery.Ledger) {
+// checkOffer checks a disk that has no PersistentVolume and is offered, or about to be.
+func (s *discoverer) checkOffer(ctx context.Context, c *discoveredCase, ledger discovery.Ledger) {
 	if c.verdict.State != discovery.Ready {
 		return
 	}
@@ -117,13 +117,13 @@ func (s *discoverer) prove(ctx context.Context, c *discoveredCase, ledger discov
 		c.refuseForNow(was, err.Error())
 		return
 	}
-	s.proveFree(ctx, c, was)
+	s.checkFree(ctx, c, was)
 }
 
-// proveFree refuses a disk that has a PersistentVolume on another node: the disk was moved, or both nodes see
+// checkFree refuses a disk that has a PersistentVolume on another node: the disk was moved, or both nodes see
 // it. This node's ledger does not know of that use, and the data would reach the next tenant once that
 // PersistentVolume is deleted.
-func (s *discoverer) proveFree(ctx context.Context, c *discoveredCase, was discovery.Entry) {
+func (s *discoverer) checkFree(ctx context.Context, c *discoveredCase, was discovery.Entry) {
 	id, now := c.id(), s.d.cfg.Now()
 	if was.Offered && now.Sub(s.free[id]) < offerKept {
 		return

@@ -153,12 +153,12 @@ func (m *Metrics) trimmed(pool volume.PoolName, discarded volume.Bytes, toTheEnd
 	}
 }
 
-func (m *Metrics) sizesHeld(export string, asked, held int) {
+func (m *Metrics) setSizes(export string, asked, held int) {
 	m.sizes.WithLabelValues(export, "enforced").Set(float64(held))
 	m.sizes.WithLabelValues(export, "unenforced").Set(float64(asked - held))
 }
 
-func (m *Metrics) waits(yes bool) { m.standby.Set(serve.Bool(yes)) }
+func (m *Metrics) setStandby(yes bool) { m.standby.Set(serve.Bool(yes)) }
 
 func (m *Metrics) unequipped(yes bool) { m.toolsMissing.Set(serve.Bool(yes)) }
 

@@ -79,7 +79,7 @@ func (d *Daemon) observe(ctx context.Context) (observation, error) {
 		return f, &failure{reasonAPI, errors.New("the PersistentVolumes of this node have not been read yet; see whether the daemon may list and watch them")}
 	}
 	d.holdRemovals() // they were decided on an older inventory
-	d.askKept(ctx, f)
+	d.recheckKept(ctx, f)
 	d.decide(&f, byName(objects))
 	d.noteGroups(f)
 	if err := d.confirmIfNeeded(ctx, &f); err != nil {
@@ -96,7 +96,7 @@ func (d *Daemon) observeNode(ctx context.Context) (observation, error) {
 		return f, err
 	}
 	d.futureTimes.Replace(f.at, f.inventory.Volumes)
-	f.busy = d.meter.measure(f.at, f.inventory.Pools)
+	f.busy = d.diskLoad.measure(f.at, f.inventory.Pools)
 	d.forgetGone(f.inventory)
 	return f, nil
 }
@@ -168,8 +168,8 @@ func (d *Daemon) forgetGone(in inventory.Inventory) {
 	}
 	d.removals.keep(there)
 	d.unanswered.keep(there)
-	d.elsewhere.keep(there)
-	d.asked.keep(there)
+	d.keptElsewhere.keep(there)
+	d.keptChecked.keep(there)
 	d.heals.keep(there)
 	d.removed.keep(there)
 	d.trims.keep(there)

@@ -37,14 +37,14 @@ func (d *Daemon) remember(ctx context.Context) error {
 // othersReport reports whether the NodeStorage belongs to another daemon, and this one is a dry run beside it.
 // The report of a dry run would follow other flags, and the provisioner promises room by the report.
 func (d *Daemon) othersReport() (bool, error) {
-	if !d.cfg.DryRun || d.cfg.Taken == nil {
+	if !d.cfg.DryRun || d.cfg.Locked == nil {
 		return false, nil
 	}
-	taken, err := d.cfg.Taken()
+	locked, err := d.cfg.Locked()
 	if err != nil {
 		return false, fmt.Errorf("determine whether another daemon runs on this node and reports: %w", err)
 	}
-	return taken, nil
+	return locked, nil
 }
 
 // publishInTime is publish with a timeout of its own. ctx is not the context of the round, which has ended if the
@@ -67,7 +67,7 @@ func (d *Daemon) publish(ctx context.Context, f observation, failed error) error
 	evictions, changes := d.history.evictions()
 	r := report{
 		now: d.cfg.Now(), version: version.String, err: failed, missing: d.cfg.Missing(),
-		dryRun: d.cfg.DryRun, evictions: evictions, healing: d.healing(f), policy: d.cfg.Policy, origin: d.releasedClaims.origin, examined: d.examined.Load(), notMade: d.whyNotMade,
+		dryRun: d.cfg.DryRun, evictions: evictions, healing: d.healing(f), policy: d.cfg.Policy, origin: d.releasedClaims.origin, examined: d.examined.Load(), createError: d.createError,
 	}
 	if !d.history.hasBegun() || d.cfg.DryRun { // a dry run evicts nothing, but another daemon may have
 		r.evictions = own.Status.Evictions
@@ -99,7 +99,7 @@ func (d *Daemon) publish(ctx context.Context, f observation, failed error) error
 
 // onRecord records which evictions the NodeStorage has, because the next orphan may wait for that.
 func (d *Daemon) onRecord(changes int) {
-	if d.history.announce(changes) && d.cfg.Policy.EvictOrphans {
+	if d.history.markReported(changes) && d.cfg.Policy.EvictOrphans {
 		d.kick()
 	}
 }

@@ -56,8 +56,8 @@ func (u *uuidSet) keep(there map[string]bool) {
 // hold clears the queues of removals, copies and trims, because a failed round proves nothing.
 func (d *Daemon) hold() {
 	d.holdRemovals()
-	d.makeQueue.set(nil)
-	d.slowMakeQueue.set(nil)
+	d.createQueue.set(nil)
+	d.slowCreateQueue.set(nil)
 	d.trimmer.set(nil)
 }
 
@@ -141,12 +141,12 @@ func (d *Daemon) jobs(ctx context.Context, f observation) []job {
 		if busy[v.UUID] || d.removed.has(v.UUID) || d.tooEarly(v.UUID, f.at) {
 			return
 		}
-		j := job{volume: v, eviction: e, judged: f.objects[string(v.Name)], told: &sync.Once{}}
+		j := job{volume: v, eviction: e, judged: f.objects[string(v.Name)], announced: &sync.Once{}}
 		if ref, known := d.releasedClaims.of(v.UUID); known {
 			j.claimant = &ref
 		}
-		if begun, known := d.inFlight.of(v.UUID); known {
-			j.told = begun.told // a volume's eviction is announced once, however often its removal is tried
+		if begun, known := d.failedEvictions.of(v.UUID); known {
+			j.announced = begun.announced // a volume's eviction is announced once, however often its removal is tried
 			if e == nil || begun.orphan() {
 				j.eviction, j.claimant = begun.eviction, begun.claimant
 			}
@@ -182,7 +182,7 @@ func (d *Daemon) orphanMayGo() bool {
 	if slices.ContainsFunc(d.atWork(), job.orphan) {
 		return false
 	}
-	return d.history.published()
+	return d.history.allReported()
 }
 
 // announceCommitted returns the UUIDs of the volumes that the removal queues are working on. It also
@@ -193,7 +193,7 @@ func (d *Daemon) announceCommitted(ctx context.Context, f observation) map[strin
 		busy[j.volume.UUID] = true
 		for _, v := range f.inventory.Volumes {
 			if v.UUID == j.volume.UUID && v.State == volume.Doomed && j.eviction != nil {
-				j.told.Do(func() { d.announceEvicted(ctx, j) })
+				j.announced.Do(func() { d.announceEvicted(ctx, j) })
 			}
 		}
 	}
@@ -202,8 +202,8 @@ func (d *Daemon) announceCommitted(ctx context.Context, f observation) map[strin
 
 // announceGone announces evictions whose removal seemed to fail although the volume is gone.
 func (d *Daemon) announceGone(ctx context.Context, in inventory.Inventory) {
-	for _, j := range d.inFlight.gone(in) {
-		j.told.Do(func() { d.announceEvicted(ctx, j) })
+	for _, j := range d.failedEvictions.gone(in) {
+		j.announced.Do(func() { d.announceEvicted(ctx, j) })
 	}
 }
 
@@ -221,7 +221,7 @@ func (d *Daemon) remove(ctx context.Context, jobs []job) {
 
 // removedOrNot records and reports the outcome of a job.
 func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
-	d.answered(j.volume.UUID, err)
+	d.clearUnanswered(j.volume.UUID, err)
 	if err == nil {
 		d.noteRemoved(ctx, j)
 		return
@@ -235,7 +235,7 @@ func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 	if !j.directory() && !errors.Is(err, node.ErrInUse) {
 		d.proven.drop(j.volume.GroupUUID)
 	}
-	d.inFlight.note(j)
+	d.failedEvictions.note(j)
 	if !errors.Is(err, node.ErrSyncing) {
 		d.out.Metrics.removalFailed()
 	}
@@ -249,9 +249,9 @@ func (d *Daemon) noteRemoved(ctx context.Context, j job) {
 	}
 	d.removals.clear(id)
 	d.removed.add(id)
-	d.inFlight.drop(id)
+	d.failedEvictions.drop(id)
 	d.dedupe.end("removal " + id)
-	j.told.Do(func() {
+	j.announced.Do(func() {
 		if j.eviction == nil {
 			d.announceFinished(ctx, j)
 			return
@@ -275,7 +275,7 @@ func (d *Daemon) removeVolumes(ctx context.Context, jobs []job) []error {
 			errs[i] = &refusal{fmt.Errorf("evict volume %s: the API server did not confirm that it may be evicted", j.volume.Name), refusedUnanswered}
 		default:
 			if errs[i] = d.mayRemove(ctx, j); errs[i] == nil && j.orphan() {
-				errs[i] = d.giveUp(ctx, ref, j)
+				errs[i] = d.releaseOrphan(ctx, ref, j)
 			}
 			unanswered = refused(errs[i], refusedUnanswered)
 		}

@@ -101,7 +101,7 @@ func (d *Daemon) grantOne(ctx context.Context, f observation, r flexlvmv1.Volume
 		return fmt.Sprintf("%s is %s already", key, to), nil
 	}
 	if to == volume.Unreferenced {
-		if err := d.unnamed(ctx, v); err != nil {
+		if err := d.checkUnnamed(ctx, v); err != nil {
 			return "", err
 		}
 	}

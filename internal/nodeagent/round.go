@@ -39,7 +39,7 @@ func (d *Daemon) round(unbounded context.Context) (observation, error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return f, ctx.Err() // the daemon stops
 	}
-	d.maker.look(f, err)
+	d.ahead.setRound(f, err)
 	switch {
 	case err != nil:
 		d.hold()
@@ -47,7 +47,7 @@ func (d *Daemon) round(unbounded context.Context) (observation, error) {
 		d.announcePlan(ctx, f)
 	default:
 		d.enqueue(ctx, f)
-		d.enqueueMakes(f)
+		d.enqueueCreates(f)
 		d.enqueueTrims(ctx, f)
 	}
 	// The report is published before any PersistentVolume is deleted: it no longer counts the room of a volume
@@ -241,7 +241,7 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 		}
 		if seen != nil {
 			d.releasedClaims.note(seen.UUID, seen.Pool(), said)
-			d.noteAsked(*seen, c)
+			d.noteKeptChecked(*seen, c)
 		}
 	}
 	if was, yes := keepsPV(f, c); yes {

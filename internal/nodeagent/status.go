@@ -36,7 +36,7 @@ type report struct {
 	discovered     []flexlvmv1.Discovered
 	discoveredFrom string
 	answers        []flexlvmv1.VolumeAnswer
-	notMade        func(id string) string // why a declared volume has not been created
+	createError    func(id string) string // why a declared volume has not been created
 	examined       *examination           // nil: not yet
 	policy         eviction.Policy
 	// origin returns the data of a released volume's PersistentVolume, by the volume's LVM UUID.
@@ -87,7 +87,7 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.Pools = uniquePools(is.Pools)
 	is.Summary = flexlvmv1.Summarize(is.Pools)
 	is.Volumes = int32(len(f.inventory.Volumes))
-	is.DeclaredVolumes = declaredVolumes(f, r.notMade)
+	is.DeclaredVolumes = declaredVolumes(f, r.createError)
 	is.Orphans = orphanStatus(f.result, r.healing)
 	is.OrphanCount = int32(len(is.Orphans))
 	is.Orphans = is.Orphans[:min(len(is.Orphans), keptOrphans)]
@@ -111,7 +111,7 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 func observedPool(p eviction.PoolResult, f observation, policy eviction.Policy, was []flexlvmv1.Pool) flexlvmv1.Pool {
 	one := poolStatus(p)
 	if !growsIn(f.view, p.Pool.Name) {
-		coarsen(&one, was)
+		roundThinPool(&one, was)
 	}
 	one.BusyPercent = int32(f.busy[p.Pool.Name])
 	if policy.Headroom == eviction.HeadroomAuto && p.Pool.Thin == nil {
@@ -122,7 +122,7 @@ func observedPool(p eviction.PoolResult, f observation, policy eviction.Policy, 
 	return one
 }
 
-// growsIn reports whether a volume of a pool waits for room to grow. If so, its numbers are not coarsened: the
+// growsIn reports whether a volume of a pool waits for room to grow. If so, its numbers are not rounded: the
 // provisioner goes by the report, and a thin pool frees exactly the room that a growth needs.
 func growsIn(view eviction.View, pool volume.PoolName) bool {
 	return slices.ContainsFunc(view.PersistentVolumes, func(c persistentvolume.Volume) bool { return c.Growing > c.Size && c.Pool() == pool })
