@@ -18,9 +18,9 @@ const (
 	// newFor is the greatest age of a PersistentVolume whose volume is created ahead: its pod is still on its
 	// way to the node. A watch that was cut off shows older objects as if they were new.
 	newFor = time.Minute
-	// mostOffered bounds the PersistentVolumes that wait. The volumes of the others are created by their
+	// maxOffered bounds the PersistentVolumes that wait. The volumes of the others are created by their
 	// mounts.
-	mostOffered = 16
+	maxOffered = 16
 	// askTime bounds the request whether a volume is still wanted, because a mount of the volume waits
 	// meanwhile, and mounts need no API server.
 	askTime = 5 * time.Second
@@ -47,7 +47,7 @@ func newAheadCreator(d *Daemon) *aheadCreator {
 	if d.cfg.DryRun {
 		return nil
 	}
-	return &aheadCreator{daemon: d, queue: make(chan *corev1.PersistentVolume, mostOffered)}
+	return &aheadCreator{daemon: d, queue: make(chan *corev1.PersistentVolume, maxOffered)}
 }
 
 // setRound stores the view and the plan of a round, or nil if it failed.

@@ -23,8 +23,8 @@ import (
 const (
 	// settle is how long a round waits for more changes after the first, because changes come in bursts.
 	settle = 200 * time.Millisecond
-	// mostSettle bounds the pause on a slow machine, which otherwise lasts as long as its rounds take.
-	mostSettle = 5 * time.Second
+	// maxSettle bounds the pause on a slow machine, which otherwise lasts as long as its rounds take.
+	maxSettle = 5 * time.Second
 	// callCheck is how often the daemon checks for a call for a round.
 	callCheck = 200 * time.Millisecond
 	// firstRetry is the delay before a failed round is retried. It doubles with each failure, up to the
@@ -99,7 +99,7 @@ type Daemon struct {
 	events  events
 	watches *watches
 
-	quick, slow, files *serialQueue[[]job] // of batches of removals
+	removals, wipes, directoryRemovals *serialQueue[[]job] // of batches; see enqueue
 
 	createQueue     *serialQueue[createJob]
 	slowCreateQueue *serialQueue[createJob] // of full copies and raw volumes, which take long
@@ -138,7 +138,7 @@ type Daemon struct {
 	proven           *uuidSet // groups in which the last removal succeeded
 	removed          *uuidSet // volumes that this process has removed, and an older inventory may still have
 	failedEvictions  *failedEvictions
-	removals         *backoff
+	removalRetries   *backoff
 	unanswered       *backoff // volumes about which the API server has not answered whether they may be removed
 	keptElsewhere    *backoff // volumes kept by PersistentVolumes that this node's lists lack
 	keptChecked      *uuidSet // volumes about which the API server has answered whether such a PersistentVolume keeps them
@@ -147,7 +147,7 @@ type Daemon struct {
 	heals            *backoff
 	createRetries    *backoff // of PersistentVolumes whose createJob has failed
 	undeletes        *backoff
-	moves            *backoff
+	stepRetries      *backoff
 	charges          *backoff
 	trims            *backoff
 	publishEvery     time.Duration
@@ -188,10 +188,10 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		removed:         &uuidSet{},
 		keptChecked:     &uuidSet{},
 		failedEvictions: newFailedEvictions(),
-		removals:        newBackoff(5*time.Second, 5*time.Minute),
+		removalRetries:  newBackoff(5*time.Second, 5*time.Minute),
 		releases:        newBackoff(time.Second, time.Minute),
 		heals:           newBackoff(time.Minute, time.Hour),
-		moves:           newBackoff(time.Second, time.Minute),
+		stepRetries:     newBackoff(time.Second, time.Minute),
 		charges:         newBackoff(time.Second, time.Minute),
 		trims:           newBackoff(time.Minute, time.Hour),
 
@@ -211,7 +211,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 	if cfg.IO.Groups != nil && !cfg.DryRun {
 		d.limiter = iolimit.New(cfg.IO, cfg.Now)
 	}
-	d.quick, d.slow, d.files = newSerialQueue(d.remove), newSerialQueue(d.remove), newSerialQueue(d.remove)
+	d.removals, d.wipes, d.directoryRemovals = newSerialQueue(d.remove), newSerialQueue(d.remove), newSerialQueue(d.remove)
 	d.createQueue, d.slowCreateQueue, d.trimmer = newSerialQueue(d.runCreateJob), newSerialQueue(d.runCreateJob), newSerialQueue(d.trim)
 	d.ahead = newAheadCreator(d)
 	d.roundEnded()
@@ -271,19 +271,19 @@ func (d *Daemon) Run(ctx context.Context) error {
 	all.Go(func() { d.watches.run(ctx) })
 	all.Go(func() { d.discoverer.run(ctx) })
 	all.Go(func() { d.declared.run(ctx) })
-	all.Go(func() { d.quick.run(ctx) })
-	all.Go(func() { d.slow.run(ctx) })
-	all.Go(func() { d.files.run(ctx) })
+	all.Go(func() { d.removals.run(ctx) })
+	all.Go(func() { d.wipes.run(ctx) })
+	all.Go(func() { d.directoryRemovals.run(ctx) })
 	all.Go(func() { d.createQueue.run(ctx) })
 	all.Go(func() { d.slowCreateQueue.run(ctx) })
 	all.Go(func() { d.ahead.run(ctx) })
 	all.Go(func() { d.trimmer.run(ctx) })
 	all.Go(func() { d.limiter.Run(ctx) })
-	all.Go(func() { d.answer(ctx) })
+	all.Go(func() { d.watchCalls(ctx) })
 	all.Go(func() { d.awaitUnmounts(ctx) })
 	all.Go(func() { d.examine(ctx) })
 	go d.enforceSizes(ctx) // not awaited: a pass over a hung file system does not end
-	all.Go(func() { d.watchStores(ctx) })
+	all.Go(func() { d.watchSnapshotStores(ctx) })
 	d.awaitWatches(ctx)
 
 	next, failures := time.Duration(0), 0
@@ -309,8 +309,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return nil
 }
 
-// answer triggers a round soon after a program on the node has called for one.
-func (d *Daemon) answer(ctx context.Context) {
+// watchCalls triggers a round soon after a program on the node has called for one.
+func (d *Daemon) watchCalls(ctx context.Context) {
 	if d.cfg.Called == nil {
 		return
 	}
@@ -351,7 +351,7 @@ func (d *Daemon) await(ctx context.Context, next time.Duration) bool {
 // rest waits for more changes, or as long as the last round took, to leave time to the machine. A call cuts the
 // wait down to settle, because the caller waits, perhaps for room.
 func (d *Daemon) rest(ctx context.Context, took time.Duration) {
-	least, most := time.NewTimer(settle), time.NewTimer(min(max(took, settle), mostSettle))
+	least, most := time.NewTimer(settle), time.NewTimer(min(max(took, settle), maxSettle))
 	defer least.Stop()
 	defer most.Stop()
 	select {

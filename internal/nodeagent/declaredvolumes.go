@@ -60,11 +60,11 @@ func declaredVolumes(f observation, failed func(id string) (why string)) (out []
 		case made[eviction.KeyOfPersistentVolume(c).String()]:
 			one.State = flexlvmv1.DeclaredMade
 		case problems[string(c.UID)] != "":
-			one.Message = clip(problems[string(c.UID)], mostMessage)
+			one.Message = clip(problems[string(c.UID)], maxMessage)
 		case c.Encrypted:
 			one.Message = "it is encrypted, so it is created by its first mount, which has the key"
 		default:
-			one.Message = clip(failed(string(c.UID)), mostReason)
+			one.Message = clip(failed(string(c.UID)), maxReason)
 		}
 		out = append(out, one)
 	}

@@ -24,10 +24,10 @@ const (
 	// discoverEvery is the interval of scans without a change, and discoverPause the least time between two
 	// scans, because pods mount all the time.
 	discoverEvery, discoverPause = time.Minute, 2 * time.Second
-	// mostCleanings is how many disks are cleaned at the same time; they share one rate limit.
-	mostCleanings = 4
-	// mostDiscovered is how many disks the NodeStorage shows; api/v1 has the same bound.
-	mostDiscovered = 256
+	// maxCleanings is how many disks are cleaned at the same time; they share one rate limit.
+	maxCleanings = 4
+	// maxDiscovered is how many disks the NodeStorage shows; api/v1 has the same bound.
+	maxDiscovered = 256
 )
 
 // Disks finds and cleans the disks and file systems of this machine: discovery.Machine, in production.
@@ -138,7 +138,7 @@ func withheld(all []flexlvmv1.Discovered, why string) []flexlvmv1.Discovered {
 	out := slices.Clone(all)
 	for i := range out {
 		if one := &out[i]; one.State == flexlvmv1.DiscoveredReady || one.State == flexlvmv1.DiscoveredCleaned || one.Withdrawn {
-			one.State, one.Message, one.Withdrawn = flexlvmv1.DiscoveredRefused, clip(why, mostReason), false
+			one.State, one.Message, one.Withdrawn = flexlvmv1.DiscoveredRefused, clip(why, maxReason), false
 		}
 	}
 	return out
@@ -339,8 +339,8 @@ func (s *discoverer) show(all []flexlvmv1.Discovered, view discoveryView) {
 	if len(all) == 0 {
 		view.of = "" // so that a node without results does not write at each change
 	}
-	if len(all) > mostDiscovered {
-		all = all[:mostDiscovered]
+	if len(all) > maxDiscovered {
+		all = all[:maxDiscovered]
 	}
 	s.mu.Lock()
 	same := s.known && s.failure == "" && s.of == view.of && slices.EqualFunc(s.shown, all, func(a, b flexlvmv1.Discovered) bool {

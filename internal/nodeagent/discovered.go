@@ -175,7 +175,7 @@ func (s *discoverer) carryOut(ctx context.Context, all *sync.WaitGroup, cases []
 }
 
 func (c *discoveredCase) status() flexlvmv1.Discovered {
-	one := flexlvmv1.Discovered{Path: c.path, State: flexlvmv1.DiscoveredState(c.verdict.State), Message: clip(c.verdict.Message, mostReason), Offer: c.verdict.Entry.Offer, Withdrawn: c.withdrawn}
+	one := flexlvmv1.Discovered{Path: c.path, State: flexlvmv1.DiscoveredState(c.verdict.State), Message: clip(c.verdict.Message, maxReason), Offer: c.verdict.Entry.Offer, Withdrawn: c.withdrawn}
 	if c.object != nil {
 		one.StorageClassName, one.PersistentVolume, one.PersistentVolumeUID = c.object.Spec.StorageClassName, c.object.Name, string(c.object.UID)
 		if ref := c.object.Spec.ClaimRef; ref != nil && c.verdict.State == discovery.Cleaned {
@@ -183,7 +183,7 @@ func (c *discoveredCase) status() flexlvmv1.Discovered {
 		}
 	}
 	if f := c.found; f != nil {
-		one.StorageClassName, one.Kind, one.Disk, one.Size = f.Class, string(f.Kind), clip(f.Disk, mostReason), quantity(volume.Bytes(f.Size))
+		one.StorageClassName, one.Kind, one.Disk, one.Size = f.Class, string(f.Kind), clip(f.Disk, maxReason), quantity(volume.Bytes(f.Size))
 	}
 	return one
 }
@@ -235,7 +235,7 @@ func (s *discoverer) begin(ctx context.Context, all *sync.WaitGroup, c discovere
 	if s.retries.waits(id, s.d.cfg.Now()) {
 		return s.failed[id]
 	}
-	if len(s.jobs) >= mostCleanings {
+	if len(s.jobs) >= maxCleanings {
 		return fmt.Sprintf("waits: %d others are being cleaned", len(s.jobs))
 	}
 	ctx, stop := context.WithCancelCause(ctx)
@@ -346,7 +346,7 @@ func (s *discoverer) ended(ctx context.Context, c discoveredCase, err error) {
 	case err == nil:
 		s.retries.clear(id)
 	case !errors.Is(err, context.Canceled):
-		s.failed[id] = clip("it is not cleaned, and it is retried: "+err.Error(), mostReason)
+		s.failed[id] = clip("it is not cleaned, and it is retried: "+err.Error(), maxReason)
 		s.retries.add(id, now, err.Error())
 	}
 	s.mu.Unlock()

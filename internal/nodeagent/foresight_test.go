@@ -172,7 +172,7 @@ func TestReleasedAreBounded(t *testing.T) {
 			all = append(all, eviction.Released{Volume: v, Order: i + 1})
 		}
 	}
-	require.Len(t, releasedStatus(all, unknown, nil, nil), mostReleased)
+	require.Len(t, releasedStatus(all, unknown, nil, nil), maxReleased)
 	few := releasedStatus(all[:100], unknown, nil, nil)
 	require.Len(t, few, lastReleased+firstToGo)
 	require.Equal(t, "v-99", few[0].Name)
@@ -255,7 +255,7 @@ func TestReleasedAreBoundedBesideAPoolThatIsNotSeen(t *testing.T) {
 	unseen := was.Released
 	for range 5 {
 		was = statusOf(was, f, report{origin: unknown, createError: func(string) string { return "" }})
-		require.Len(t, was.Released, mostReleased)
+		require.Len(t, was.Released, maxReleased)
 		require.Equal(t, unseen, was.Released[40:])
 	}
 

@@ -13,8 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/eviction"
 )
 
-// keptEvictions is how many evictions the NodeStorage shows.
-const keptEvictions = 20
+// maxEvictions is how many evictions the NodeStorage shows.
+const maxEvictions = 20
 
 // history holds the last evictions, newest first. It may be used from several goroutines.
 type history struct {
@@ -28,7 +28,7 @@ type history struct {
 	// givenUp has the LVM UUIDs of the orphans that this process has given up.
 	givenUp map[string]bool
 	// uncounted is the time of the oldest eviction of an orphan in an earlier process's list, if that list has
-	// as many of them as a NodeStorage shows (keptEvictions): there may have been more before. Otherwise it is zero.
+	// as many of them as a NodeStorage shows (maxEvictions): there may have been more before. Otherwise it is zero.
 	uncounted time.Time
 	// changes counts the changes of list, and reported is that count as of the list in the NodeStorage.
 	changes, reported int
@@ -53,7 +53,7 @@ func (h *history) begin(now time.Time, earlier []flexlvmv1.Eviction) {
 			h.orphans = append(h.orphans, notAfter(e.Time.Time, now))
 		}
 	}
-	if len(h.orphans) >= keptEvictions {
+	if len(h.orphans) >= maxEvictions {
 		h.uncounted = h.orphans[len(h.orphans)-1]
 	}
 }
@@ -87,9 +87,9 @@ func (h *history) add(now time.Time, e eviction.Eviction) {
 	h.list = slices.Insert(h.list, 0, flexlvmv1.Eviction{
 		Time: second(now), Pool: string(e.Volume.Group), Name: string(e.Volume.Name),
 		Size: quantity(e.Volume.Size), LastUsed: second(e.Volume.LastUsed),
-		Reason: string(e.Reason), Message: clip(e.Message, mostMessage),
+		Reason: string(e.Reason), Message: clip(e.Message, maxMessage),
 	})
-	for len(h.list) > keptEvictions {
+	for len(h.list) > maxEvictions {
 		h.list = slices.Delete(h.list, h.leastWanted(now), h.leastWanted(now)+1)
 	}
 }
@@ -109,7 +109,7 @@ func (h *history) leastWanted(now time.Time) int {
 func (h *history) evictions() (list []flexlvmv1.Eviction, changes int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.list[:min(len(h.list), keptEvictions)]), h.changes
+	return slices.Clone(h.list[:min(len(h.list), maxEvictions)]), h.changes
 }
 
 // markReported records that the NodeStorage has the list as of this count of changes. It reports whether that is

@@ -87,7 +87,7 @@ func (d *Daemon) dueForRecheck(f observation) (due []inventory.Volume, more bool
 		return cmp.Or(a.LastUsed.Compare(b.LastUsed), cmp.Compare(a.UUID, b.UUID))
 	})
 	due = slices.Concat(kept, fresh)
-	return due[:min(len(due), mostGets)], len(due) > mostGets
+	return due[:min(len(due), maxGets)], len(due) > maxGets
 }
 
 // isKeptUnchecked reports whether the API server has yet to be asked if a PersistentVolume outside this node's list

@@ -17,9 +17,9 @@ import (
 const (
 	lastReleased = flexlvmv1.LastReleased
 	firstToGo    = 10
-	mostReleased = 100
-	// mostReleasedBytes bounds the size of all entries together, whatever their names are.
-	mostReleasedBytes = 40 << 10
+	maxReleased  = 100
+	// maxReleasedBytes bounds the size of all entries together, whatever their names are.
+	maxReleasedBytes = 40 << 10
 )
 
 // releasedStatus returns the released volumes for the NodeStorage, newest first. The data of their
@@ -34,10 +34,10 @@ func releasedStatus(all []eviction.Released, origin func(uuid string) *flexlvmv1
 	newest := slices.Clone(all)
 	slices.SortStableFunc(newest, func(a, b eviction.Released) int { return b.Volume.Released.Compare(a.Volume.Released) })
 	var out []flexlvmv1.ReleasedVolume
-	left := mostReleasedBytes - written(unseen)
+	left := maxReleasedBytes - written(unseen)
 	for i, r := range newest {
 		goes := r.Order > 0 && r.Order <= firstToGo
-		if (i >= lastReleased && !goes) || len(out)+len(unseen) >= mostReleased {
+		if (i >= lastReleased && !goes) || len(out)+len(unseen) >= maxReleased {
 			continue
 		}
 		one := releasedVolume(r)
@@ -58,7 +58,7 @@ func releasedStatus(all []eviction.Released, origin func(uuid string) *flexlvmv1
 func written(what any) int {
 	text, err := json.Marshal(what)
 	if err != nil {
-		return mostReleasedBytes
+		return maxReleasedBytes
 	}
 	return len(text)
 }

@@ -113,10 +113,10 @@ func (d *Daemon) noteRefused(ctx context.Context, j job, r *refusal) {
 	var again retry
 	switch r.kind {
 	case refusedKept:
-		d.removals.clear(id)
+		d.removalRetries.clear(id)
 		again = d.keptElsewhere.add(id, now, brief(r))
 	case refusedChanged:
-		again = d.removals.add(id, now, brief(r))
+		again = d.removalRetries.add(id, now, brief(r))
 	case refusedUnanswered:
 		d.out.Metrics.removalFailed()
 		again = d.unanswered.add(id, now, brief(r))

@@ -42,7 +42,7 @@ func (d *Daemon) round(unbounded context.Context) (observation, error) {
 	d.ahead.setRound(f, err)
 	switch {
 	case err != nil:
-		d.hold()
+		d.clearQueues()
 	case d.cfg.DryRun:
 		d.announcePlan(ctx, f)
 	default:
@@ -58,14 +58,14 @@ func (d *Daemon) round(unbounded context.Context) (observation, error) {
 		d.release(ctx, f)
 		d.undelete(ctx, f)
 		d.charge(ctx, f)
-		d.grant(ctx, f)
+		d.answerRequests(ctx, f)
 		d.evictReplicas(ctx, f)
 	}
 	if err == nil {
 		d.limit(f)
 		d.announceObservation(ctx, f)
 	}
-	d.out.Metrics.unequipped(d.unequipped())
+	d.out.Metrics.setToolsMissing(d.idleWithoutTools())
 	d.out.Metrics.round(f, err, published, time.Since(start))
 	d.announceOutcome(ctx, err)
 	d.announcePublished(ctx, published)
@@ -88,9 +88,9 @@ func (d *Daemon) announceReady(failed, published error) {
 	}
 }
 
-// unequipped reports whether the host lacks programs and has no PersistentVolume: such a node need not work. If the
-// PersistentVolumes are unknown, it is assumed to have some.
-func (d *Daemon) unequipped() bool {
+// idleWithoutTools reports whether the host lacks programs and has no PersistentVolume: such a node need not work. If
+// the PersistentVolumes are unknown, it is assumed to have some.
+func (d *Daemon) idleWithoutTools() bool {
 	known, synced := d.watches.persistentVolumes()
 	return synced && len(known) == 0 && len(d.cfg.Missing()) > 0
 }

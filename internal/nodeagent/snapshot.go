@@ -18,8 +18,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// mostProblem bounds the error on the PersistentVolume of a snapshot that was not taken.
-const mostProblem = 1000
+// maxProblem bounds the error on the PersistentVolume of a snapshot that was not taken.
+const maxProblem = 1000
 
 // errNotWanted: the PersistentVolume of the volume to be created is gone, is being deleted, or is not usable.
 var errNotWanted = errors.New("the volume is no longer wanted")
@@ -161,7 +161,7 @@ func (d *Daemon) failingFor(j createJob, now time.Time) time.Duration {
 // its group.
 func whatBecame(c *persistentvolume.Volume, made []inventory.Volume, err error) map[string]*string {
 	if err != nil {
-		return persistentvolume.NotTaken(clip(err.Error(), mostProblem))
+		return persistentvolume.NotTaken(clip(err.Error(), maxProblem))
 	}
 	i := slices.IndexFunc(made, func(v inventory.Volume) bool { return v.Group == c.Group && v.Name == c.Volume })
 	if i < 0 {

@@ -64,7 +64,7 @@ func TestWaitingDaemonEnds(t *testing.T) {
 }
 
 // If it cannot be determined whether another daemon works, this one does not work.
-func TestTurnThatCannotBeTaken(t *testing.T) {
+func TestLockThatCannotBeAcquired(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	daemon, err := nodeagent.New(nodeagent.Config{

@@ -24,17 +24,17 @@ const (
 	fillCheck  = 2 * time.Second
 )
 
-// A store is a copy-on-write snapshot that may overflow or has overflowed.
-type store struct {
+// A snapshotStore is a copy-on-write snapshot that may overflow or has overflowed.
+type snapshotStore struct {
 	of     *persistentvolume.Volume
 	volume *inventory.Volume
 }
 
 // percent returns how full the store is.
-func (s store) percent() int { return int(s.volume.Stored * 100 / max(s.volume.Device, 1)) }
+func (s snapshotStore) percent() int { return int(s.volume.Stored * 100 / max(s.volume.Device, 1)) }
 
-// stores returns the taken snapshots that have less room than their sources can overwrite, or have overflowed.
-func (f observation) stores() (out []store) {
+// snapshotStores returns the taken snapshots that have less room than their sources can overwrite, or have overflowed.
+func (f observation) snapshotStores() (out []snapshotStore) {
 	volumes := map[eviction.Key]*inventory.Volume{}
 	for i := range f.inventory.Volumes {
 		if v := &f.inventory.Volumes[i]; v.SnapshotOf != "" && v.Cluster == f.view.Cluster {
@@ -45,14 +45,14 @@ func (f observation) stores() (out []store) {
 		c := &f.view.PersistentVolumes[i]
 		v, there := volumes[eviction.KeyOfPersistentVolume(c)]
 		if there && c.CopyOnWrite() && c.Taken && (c.Reserve != 0 || v.Overflowed) {
-			out = append(out, store{c, v})
+			out = append(out, snapshotStore{c, v})
 		}
 	}
 	return out
 }
 
-// watchStores triggers a round each time that a store reaches the next fullStep.
-func (d *Daemon) watchStores(ctx context.Context) {
+// watchSnapshotStores triggers a round each time that a store reaches the next fullStep.
+func (d *Daemon) watchSnapshotStores(ctx context.Context) {
 	if d.cfg.Fills == nil {
 		return
 	}
@@ -89,10 +89,10 @@ func (d *Daemon) watchStores(ctx context.Context) {
 func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
 	mayOverflow := false
 	defer func() { d.mayOverflow.Store(mayOverflow) }()
-	for _, s := range f.stores() {
+	for _, s := range f.snapshotStores() {
 		c, v, percent := s.of, s.volume, s.percent()
 		if v.Overflowed {
-			d.overflowed(ctx, f, c, v)
+			d.recordOverflow(ctx, f, c, v)
 			continue
 		}
 		if c.Lost != "" {
@@ -111,9 +111,9 @@ func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
 	}
 }
 
-// overflowed records once on the PersistentVolume of a snapshot that it has overflowed, and repeats the event
+// recordOverflow records once on the PersistentVolume of a snapshot that it has overflowed, and repeats the event
 // while the snapshot exists, as the alert does.
-func (d *Daemon) overflowed(ctx context.Context, f observation, c *persistentvolume.Volume, v *inventory.Volume) {
+func (d *Daemon) recordOverflow(ctx context.Context, f observation, c *persistentvolume.Volume, v *inventory.Volume) {
 	object := f.objects[c.PV]
 	if object == nil || d.cfg.DryRun {
 		return
