@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// newFor is the greatest age of a PersistentVolume whose volume is created ahead: its pod is still on its
+	// maxAheadAge is the greatest age of a PersistentVolume whose volume is created ahead: its pod is still on its
 	// way to the node. A watch that was cut off shows older objects as if they were new.
-	newFor = time.Minute
+	maxAheadAge = time.Minute
 	// maxOffered bounds the PersistentVolumes that wait. The volumes of the others are created by their
 	// mounts.
 	maxOffered = 16
-	// askTime bounds the request whether a volume is still wanted, because a mount of the volume waits
+	// checkWantedTimeout bounds the request whether a volume is still wanted, because a mount of the volume waits
 	// meanwhile, and mounts need no API server.
-	askTime = 5 * time.Second
+	checkWantedTimeout = 5 * time.Second
 )
 
 // An aheadCreator creates the volumes of new claims as soon as their PersistentVolumes appear, while the scheduler and
@@ -63,7 +63,7 @@ func (a *aheadCreator) setRound(f observation, err error) {
 
 // offer queues a PersistentVolume that has appeared, unless the queue is full. It never blocks.
 func (a *aheadCreator) offer(object *corev1.PersistentVolume) {
-	if a == nil || a.daemon.cfg.Now().Sub(object.CreationTimestamp.Time).Abs() > newFor {
+	if a == nil || a.daemon.cfg.Now().Sub(object.CreationTimestamp.Time).Abs() > maxAheadAge {
 		return
 	}
 	select {
@@ -126,7 +126,7 @@ func (a *aheadCreator) mayCreate(object *corev1.PersistentVolume, c *persistentv
 // checkWanted asks the API server, under the volume's lock, so that any later release of the volume finds it
 // created.
 func (a *aheadCreator) checkWanted(ctx context.Context, object *corev1.PersistentVolume) error {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := context.WithTimeout(ctx, checkWantedTimeout)
 	defer cancel()
 	now, err := a.daemon.api.Volume(ctx, object.Name)
 	if apierrors.IsNotFound(err) || err == nil && now.UID != object.UID {

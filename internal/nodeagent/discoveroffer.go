@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// offerKept is how long an offer stands without a PersistentVolume before a new check whether another node has
+	// maxOfferAge is how long an offer stands without a PersistentVolume before a new check whether another node has
 	// a PersistentVolume of the disk, which both nodes may see. It is also how old the list of all
 	// PersistentVolumes may be to refuse an offer because of another node's. An offer needs a list from the same
 	// scan.
-	offerKept = 10 * time.Minute
-	// explanationKept is how old that list may be if it only explains why a disk is refused.
-	explanationKept = time.Hour
+	maxOfferAge = 10 * time.Minute
+	// maxExplanationAge is how old that list may be if it only explains why a disk is refused.
+	maxExplanationAge = time.Hour
 )
 
 // A holder is a PersistentVolume that was created from a disk, on any node.
@@ -53,11 +53,11 @@ func (h *holders) of(disk string) *holder {
 // enough to refuse a disk, but not to offer it. A disk that is refused anyway needs only an old one, because a list
 // of all PersistentVolumes is expensive, and such a disk may stay for months.
 func (s *discoverer) holderOf(ctx context.Context, disk string, offer bool) (*holder, error) {
-	h, now, kept := &s.holders, s.d.cfg.Now(), explanationKept
+	h, now, maxAge := &s.holders, s.d.cfg.Now(), maxExplanationAge
 	if offer {
-		kept = offerKept
+		maxAge = maxOfferAge
 	}
-	if lately := !h.at.IsZero() && now.Sub(h.at) < kept && !now.Before(h.at); lately {
+	if lately := !h.at.IsZero() && now.Sub(h.at) < maxAge && !now.Before(h.at); lately {
 		by := h.of(disk)
 		// This node's own are watched: an object that the watch does not show is gone.
 		own := by != nil && by.node == pv.NodeLabelValue(s.d.cfg.Node)
@@ -125,7 +125,7 @@ func (s *discoverer) checkOffer(ctx context.Context, c *discoveredCase, ledger d
 // PersistentVolume is deleted.
 func (s *discoverer) checkFree(ctx context.Context, c *discoveredCase, was discovery.Entry) {
 	id, now := c.id(), s.d.cfg.Now()
-	if was.Offered && now.Sub(s.free[id]) < offerKept {
+	if was.Offered && now.Sub(s.free[id]) < maxOfferAge {
 		return
 	}
 	switch by, err := s.holderOf(ctx, id, true); {
