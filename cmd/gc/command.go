@@ -193,7 +193,7 @@ func (o options) check() (r rates, err error) {
 	if r.wipe, err = rate("--wipe-rate", o.wipeRate); err != nil {
 		return r, err
 	}
-	if _, err := sizeKeeper(o.nfsExports); err != nil {
+	if _, err := sizeEnforcer(o.nfsExports); err != nil {
 		return r, err
 	}
 	r.trim, err = rate("--trim-rate", o.trimRate)
@@ -221,7 +221,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	if err != nil {
 		return err
 	}
-	sizes, err := sizeKeeper(o.nfsExports)
+	sizes, err := sizeEnforcer(o.nfsExports)
 	if err != nil {
 		return err
 	}
@@ -240,7 +240,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	}
 	o.trim.Trimmer, o.trim.Rate = engine, rates.trim
 	agent := o.agent(engine, host, log, rates)
-	agent.Turn, agent.Taken, agent.Sizes = acquire, node.DaemonWorks, sizes
+	agent.Lock, agent.Locked, agent.Sizes = acquire, node.DaemonWorks, sizes
 	daemon, err := nodeagent.New(agent, engine, api, nodeagent.Outlets{Events: kube.NewRecorder(ctx, api, nodeagent.Component, o.node), Metrics: metrics, Ready: func() { server.Ready() }})
 	if err != nil {
 		return err

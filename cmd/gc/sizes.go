@@ -5,8 +5,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/nodeagent"
 )
 
-// sizeKeeper returns the enforcer of sizes for the directories of these exports; nil if there are no exports.
-func sizeKeeper(exports []string) (nodeagent.SizeKeeper, error) {
+// sizeEnforcer returns the enforcer of sizes for the directories of these exports; nil if there are no exports.
+func sizeEnforcer(exports []string) (nodeagent.SizeEnforcer, error) {
 	if len(exports) == 0 {
 		return nil, nil
 	}

@@ -245,7 +245,7 @@ func (p *planner) classifyDoomed(v *inventory.Volume, pool *poolPlan) {
 func evictionOrder(a, b *inventory.Volume) int {
 	return cmp.Or(
 		a.LastUsed.Truncate(time.Second).Compare(b.LastUsed.Truncate(time.Second)),
-		cmp.Compare(b.Device, a.Device),
+		cmp.Compare(b.DeviceSize, a.DeviceSize),
 		cmp.Compare(a.Name, b.Name),
 		cmp.Compare(a.UUID, b.UUID),
 	)

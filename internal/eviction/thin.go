@@ -39,18 +39,18 @@ func (p *planner) thinAllocatable(pool *poolPlan) volume.Bytes {
 		if !pool.Holds(v) {
 			continue
 		}
-		held += v.Device
+		held += v.DeviceSize
 		charge, named := charges[KeyOf(v)]
 		switch {
 		case named && evictableReplicas[v]:
 			left += charge // subtracted again with those of all PersistentVolumes
 		case named:
-			left -= max(0, v.Device-charge)
+			left -= max(0, v.DeviceSize-charge)
 		case evictable[v], p.view.aboutToBeFree(v):
 		case v.State == volume.Unreferenced, v.State == volume.Doomed:
-			left -= v.Device
+			left -= v.DeviceSize
 		default:
-			left -= max(v.Device, v.Full)
+			left -= max(v.DeviceSize, v.FullSize)
 		}
 	}
 	used := pool.Size - pool.Free
@@ -70,7 +70,7 @@ func (p *planner) unwritten(pool *poolPlan) (sum volume.Bytes) {
 		v := &p.view.Volumes[i]
 		writable := (v.State == volume.Ready || v.State == volume.Creating) && v.Kind != volume.Snapshot
 		if pool.Holds(v) && writable && v.Active {
-			sum += max(0, v.Full-v.Device)
+			sum += max(0, v.FullSize-v.DeviceSize)
 		}
 	}
 	return sum

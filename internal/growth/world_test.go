@@ -251,11 +251,11 @@ func (w *world) make(name string, state volume.State, size volume.Bytes) {
 	device := volume.DeviceSize(size, 0)
 	w.made[name] = &inventory.Volume{
 		Group: "flexlvm", GroupUUID: groupUUID, Name: volume.Name(name), UUID: "uuid-" + name, State: state, Shape: w.spec.Shape(),
-		Size: size, Device: w.spec.Shape().Takes(device, volume.DefaultExtent), Full: device, Namespace: "db", Cluster: cluster, Kind: volume.Claim,
+		Size: size, DeviceSize: w.spec.Shape().Takes(device, volume.DefaultExtent), FullSize: device, Namespace: "db", Cluster: cluster, Kind: volume.Claim,
 		Created: w.now.Add(-240 * time.Hour), LastUsed: w.now.Add(-5 * time.Hour), Released: w.now.Add(-4 * time.Hour), Reclaim: volume.ReclaimLazy,
 	}
 	if w.spec.Layout == volume.Thin {
-		w.made[name].Device = device
+		w.made[name].DeviceSize = device
 	}
 }
 
@@ -271,7 +271,7 @@ func (w *world) ask(name string, size volume.Bytes) {
 func (w *world) free() volume.Bytes {
 	left := w.size
 	for _, v := range w.made {
-		left -= v.Device
+		left -= v.DeviceSize
 	}
 	return left
 }

@@ -61,7 +61,7 @@ func (e *Engine) describeAll(ctx context.Context, lvs []lvm.LogicalVolume) ([]in
 func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 	v := inventory.Volume{
 		Group: lv.Group, GroupUUID: lv.GroupUUID, Name: lv.Name, UUID: lv.UUID,
-		Device: lv.Takes(), Full: lv.Shape.Takes(lv.Size, lv.Extent), Shape: lv.Shape, ByDevice: lv.On, SyncPercent: lv.Sync, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
+		DeviceSize: lv.Takes(), FullSize: lv.Shape.Takes(lv.Size, lv.Extent), Shape: lv.Shape, ByDevice: lv.On, SyncPercent: lv.Sync, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
 		Active: lv.Active, Open: lv.Open, Origin: lv.Origin, SnapshotOf: lv.Of, Stored: lv.Stored, Overflowed: e.wasInvalid(lv),
 	}
 	if v.LastUsed.IsZero() {

@@ -128,7 +128,7 @@ func (b *backoff) next(now time.Time) (first time.Time) {
 func (d *Daemon) next(f observation) time.Duration {
 	now := d.cfg.Now()
 	next := wait.Jitter(d.cfg.Interval, spread)
-	for _, s := range []*backoff{d.removals, d.unanswered, d.elsewhere, d.asks, d.releases, d.makeRetries, d.undeletes, d.moves, d.charges} {
+	for _, s := range []*backoff{d.removalRetries, d.unanswered, d.keptElsewhere, d.keptCheckRetries, d.releases, d.createRetries, d.undeletes, d.stepRetries, d.charges} {
 		if at := s.next(now); !at.IsZero() {
 			next = min(next, at.Sub(now))
 		}

@@ -24,8 +24,8 @@ const (
 	confirmEvery = 5 * time.Minute
 	// countEvery is how often the cluster's PersistentVolumes are counted, to see whether it is still small.
 	countEvery = time.Hour
-	// mostGets is up to how many volumes are confirmed by one GET each. For more, a list is cheaper.
-	mostGets = 30
+	// maxGets is up to how many volumes are confirmed by one GET each. For more, a list is cheaper.
+	maxGets = 30
 	// spread is the jitter of intervals and retries, so that nodes that start together do not stay in step.
 	spread = 0.2
 )
@@ -59,8 +59,8 @@ func (d *Daemon) forgetDeleted(view eviction.View) {
 		there[string(view.PersistentVolumes[i].UID)] = true
 	}
 	d.releases.keep(there)
-	d.makeRetries.keep(there)
-	d.moves.keep(there)
+	d.createRetries.keep(there)
+	d.stepRetries.keep(there)
 	d.charges.keep(there)
 }
 
@@ -147,7 +147,7 @@ func (d *Daemon) needsList(ctx context.Context, f observation) error {
 			return errors.New("a replica or an orphan is to be evicted")
 		}
 	}
-	if len(f.result.Evictions) > mostGets {
+	if len(f.result.Evictions) > maxGets {
 		return fmt.Errorf("%d volumes are to be evicted", len(f.result.Evictions))
 	}
 	if d.small(ctx, f.at) {
@@ -227,8 +227,8 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 	f.view = eviction.View{
 		Now: f.at, Cluster: d.cluster, Pools: f.inventory.Pools,
 		Removing:       d.removing(f.at, f.inventory.Volumes),
-		KeptElsewhere:  d.elsewhere.all(),
-		KeptUnchecked:  d.unasked(f.inventory.Volumes),
+		KeptElsewhere:  d.keptElsewhere.all(),
+		KeptUnchecked:  d.keptUnchecked(f.inventory.Volumes),
 		WentBack:       d.watches.revisions.wentBack(),
 		OrphansEvicted: d.history.orphansSince(f.at.Add(-d.cfg.Policy.OrphanWindow())),
 	}
@@ -294,7 +294,8 @@ func byName(objects []*corev1.PersistentVolume) map[string]*corev1.PersistentVol
 }
 
 // mustConfirm reports whether the API server has to confirm what the watches show: before any irreversible
-// action or claim, periodically, and some time after a watch had trouble.
+// action, before eviction is reported as blocked or a request is answered, periodically, and some time after a watch
+// had trouble.
 func (d *Daemon) mustConfirm(f observation) bool {
 	if len(f.result.Evictions) > 0 || len(d.due(f)) > 0 || f.result.Blocked != "" || len(d.requested()) > 0 {
 		return true

@@ -23,8 +23,8 @@ import (
 const (
 	// settle is how long a round waits for more changes after the first, because changes come in bursts.
 	settle = 200 * time.Millisecond
-	// mostSettle bounds the pause on a slow machine, which otherwise lasts as long as its rounds take.
-	mostSettle = 5 * time.Second
+	// maxSettle bounds the pause on a slow machine, which otherwise lasts as long as its rounds take.
+	maxSettle = 5 * time.Second
 	// callCheck is how often the daemon checks for a call for a round.
 	callCheck = 200 * time.Millisecond
 	// firstRetry is the delay before a failed round is retried. It doubles with each failure, up to the
@@ -50,12 +50,12 @@ type Config struct {
 	ListUpTo int
 	DryRun   bool // log what would be done and change nothing
 	Now      func() time.Time
-	// Turn acquires the node for this daemon until release is called; taken is false while another daemon holds
+	// Lock acquires the node for this daemon until release is called; acquired is false while another daemon holds
 	// the node. nil: there is no other daemon.
-	Turn func() (release func(), taken bool, err error)
-	// Taken reports whether another daemon holds the node. If so, a dry run leaves the NodeStorage alone. nil:
+	Lock func() (release func(), acquired bool, err error)
+	// Locked reports whether another daemon holds the node. If so, a dry run leaves the NodeStorage alone. nil:
 	// there is no other daemon.
-	Taken func() (bool, error)
+	Locked func() (bool, error)
 	// Called returns when a program on the node last asked for a round; nil: no program can.
 	Called func() time.Time
 	// Mounts calls changed after each change of the host's mounts, until ctx ends; nil: they are not watched.
@@ -72,7 +72,7 @@ type Config struct {
 	DiscoveredFile string
 	// Sizes enforces the sizes of directories in this node's NFS exports; nil: no sizes are enforced, as in a
 	// dry run.
-	Sizes SizeKeeper
+	Sizes SizeEnforcer
 	// Examine runs the checks of `flexlvm doctor` on the node and on groups: the node's groups, and those that
 	// PersistentVolumes name. It returns failed checks first. If it is nil, the node is not examined.
 	Examine func(ctx context.Context, groups []volume.Group) []flexlvmv1.Check
@@ -99,23 +99,23 @@ type Daemon struct {
 	events  events
 	watches *watches
 
-	quick, slow, files *serialQueue[[]job] // of batches of removals
+	removals, wipes, directoryRemovals *serialQueue[[]job] // of batches; see enqueue
 
-	makeQueue      *serialQueue[makeJob]
-	slowMakeQueue  *serialQueue[makeJob] // of full copies and raw volumes, which take long
-	trimmer        *serialQueue[inventory.Volume]
-	maker          *maker           // nil in a dry run
-	limiter        *iolimit.Limiter // nil if nothing is limited
-	declared       *declarations    // nil if no groups are created
-	discoverer     *discoverer      // nil if nothing is discovered
-	kicks          chan struct{}
-	calls          chan struct{}             // a program on the node has called for a round and waits for it
-	regrouped      chan struct{}             // the node's volume groups differ from the examined ones
-	waits          atomic.Bool               // another daemon of this node is still running
-	ended          atomic.Pointer[time.Time] // when a round last ended
-	examined       atomic.Pointer[examination]
-	namedGroups    atomic.Pointer[[]volume.Group] // groups that PersistentVolumes name, as of the last round
-	validSnapshots atomic.Bool                    // there are valid copy-on-write snapshots, according to the last round
+	createQueue     *serialQueue[createJob]
+	slowCreateQueue *serialQueue[createJob] // of full copies and raw volumes, which take long
+	trimmer         *serialQueue[inventory.Volume]
+	ahead           *aheadCreator    // nil in a dry run
+	limiter         *iolimit.Limiter // nil if nothing is limited
+	declared        *declarations    // nil if no groups are created
+	discoverer      *discoverer      // nil if nothing is discovered
+	kicks           chan struct{}
+	calls           chan struct{}             // a program on the node has called for a round and waits for it
+	regrouped       chan struct{}             // the node's volume groups differ from the examined ones
+	standby         atomic.Bool               // another daemon of this node is still running
+	ended           atomic.Pointer[time.Time] // when a round last ended
+	examined        atomic.Pointer[examination]
+	namedGroups     atomic.Pointer[[]volume.Group] // groups that PersistentVolumes name, as of the last round
+	validSnapshots  atomic.Bool                    // there are valid copy-on-write snapshots, according to the last round
 
 	blockedUnmounts blockedUnmounts
 
@@ -130,28 +130,28 @@ type Daemon struct {
 	futureGoing eviction.FutureTimes  // of PersistentVolumes
 	starts      eviction.Starts
 	answers     []flexlvmv1.VolumeAnswer // given by this process, the newest last
-	meter       *meter
+	diskLoad    *diskLoad
 
-	dedupe         *dedupe
-	history        *history
-	releasedClaims *releasedClaims
-	proven         *uuidSet // groups in which the last removal succeeded
-	removed        *uuidSet // volumes that this process has removed, and an older inventory may still have
-	inFlight       *inFlight
-	removals       *backoff
-	unanswered     *backoff // volumes about which the API server has not answered whether they may be removed
-	elsewhere      *backoff // volumes kept by PersistentVolumes that this node's lists lack
-	asked          *uuidSet // volumes about which the API server has answered whether such a PersistentVolume keeps them
-	asks           *backoff // after a failed request; it has a single ID, because the failure is not about a volume
-	releases       *backoff
-	heals          *backoff
-	makeRetries    *backoff // of PersistentVolumes whose makeJob has failed
-	undeletes      *backoff
-	moves          *backoff
-	charges        *backoff
-	trims          *backoff
-	publishEvery   time.Duration
-	roundTime      time.Duration // after which a round times out
+	dedupe           *dedupe
+	history          *history
+	releasedClaims   *releasedClaims
+	proven           *uuidSet // groups in which the last removal succeeded
+	removed          *uuidSet // volumes that this process has removed, and an older inventory may still have
+	failedEvictions  *failedEvictions
+	removalRetries   *backoff
+	unanswered       *backoff // volumes about which the API server has not answered whether they may be removed
+	keptElsewhere    *backoff // volumes kept by PersistentVolumes that this node's lists lack
+	keptChecked      *uuidSet // volumes about which the API server has answered whether such a PersistentVolume keeps them
+	keptCheckRetries *backoff // after a failed request; it has a single ID, because the failure is not about a volume
+	releases         *backoff
+	heals            *backoff
+	createRetries    *backoff // of PersistentVolumes whose createJob has failed
+	undeletes        *backoff
+	stepRetries      *backoff
+	charges          *backoff
+	trims            *backoff
+	publishEvery     time.Duration
+	roundTime        time.Duration // after which a round times out
 	// unlabelled is since when this process has seen each replica's label gone from the node.
 	unlabelled map[unlabelling]time.Time
 }
@@ -182,38 +182,38 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 
 		blockedUnmounts: blockedUnmounts{due: make(chan struct{}, 1), pause: unmountPause},
 
-		dedupe:   newDedupe(),
-		history:  newHistory(cfg.Policy.OrphanWindow()),
-		proven:   &uuidSet{},
-		removed:  &uuidSet{},
-		asked:    &uuidSet{},
-		inFlight: newInFlight(),
-		removals: newBackoff(5*time.Second, 5*time.Minute),
-		releases: newBackoff(time.Second, time.Minute),
-		heals:    newBackoff(time.Minute, time.Hour),
-		moves:    newBackoff(time.Second, time.Minute),
-		charges:  newBackoff(time.Second, time.Minute),
-		trims:    newBackoff(time.Minute, time.Hour),
+		dedupe:          newDedupe(),
+		history:         newHistory(cfg.Policy.OrphanWindow()),
+		proven:          &uuidSet{},
+		removed:         &uuidSet{},
+		keptChecked:     &uuidSet{},
+		failedEvictions: newFailedEvictions(),
+		removalRetries:  newBackoff(5*time.Second, 5*time.Minute),
+		releases:        newBackoff(time.Second, time.Minute),
+		heals:           newBackoff(time.Minute, time.Hour),
+		stepRetries:     newBackoff(time.Second, time.Minute),
+		charges:         newBackoff(time.Second, time.Minute),
+		trims:           newBackoff(time.Minute, time.Hour),
 
 		undeletes: newBackoff(time.Second, time.Minute),
 
-		makeRetries: newBackoff(5*time.Second, time.Minute),
+		createRetries: newBackoff(5*time.Second, time.Minute),
 
-		unanswered: newBackoff(5*time.Second, 5*time.Minute),
-		elsewhere:  newBackoff(time.Minute, 10*time.Minute),
-		asks:       newBackoff(5*time.Second, 5*time.Minute),
+		unanswered:       newBackoff(5*time.Second, 5*time.Minute),
+		keptElsewhere:    newBackoff(time.Minute, 10*time.Minute),
+		keptCheckRetries: newBackoff(5*time.Second, 5*time.Minute),
 
 		publishEvery: wait.Jitter(publishEvery, spread), roundTime: max(roundIntervals*cfg.Interval, leastRound),
 
-		releasedClaims: newReleasedClaims(), meter: newMeter(cfg.IOTime),
+		releasedClaims: newReleasedClaims(), diskLoad: newDiskLoad(cfg.IOTime),
 	}
 	d.events = newEvents(quietRecorder{out.Events, d.othersReport}, api, cfg.Node)
 	if cfg.IO.Groups != nil && !cfg.DryRun {
 		d.limiter = iolimit.New(cfg.IO, cfg.Now)
 	}
-	d.quick, d.slow, d.files = newSerialQueue(d.remove), newSerialQueue(d.remove), newSerialQueue(d.remove)
-	d.makeQueue, d.slowMakeQueue, d.trimmer = newSerialQueue(d.makeOne), newSerialQueue(d.makeOne), newSerialQueue(d.trim)
-	d.maker = newMaker(d)
+	d.removals, d.wipes, d.directoryRemovals = newSerialQueue(d.remove), newSerialQueue(d.remove), newSerialQueue(d.remove)
+	d.createQueue, d.slowCreateQueue, d.trimmer = newSerialQueue(d.runCreateJob), newSerialQueue(d.runCreateJob), newSerialQueue(d.trim)
+	d.ahead = newAheadCreator(d)
 	d.roundEnded()
 	return d, nil
 }
@@ -238,7 +238,7 @@ func (d *Daemon) roundEnded() {
 // Healthy returns an error if no round, successful or not, has ended for too long. A daemon that waits for
 // another one is healthy.
 func (d *Daemon) Healthy(*http.Request) error {
-	if d.waits.Load() {
+	if d.standby.Load() {
 		return nil
 	}
 	since := d.cfg.Now().Sub(*d.ended.Load())
@@ -251,13 +251,13 @@ func (d *Daemon) Healthy(*http.Request) error {
 // Run waits for this daemon's turn, then works until ctx ends and all that it started has ended. It does not
 // wait for a pass over the sizes of NFS directories, which may hang.
 func (d *Daemon) Run(ctx context.Context) error {
-	release, ours, err := d.awaitTurn(ctx)
-	if err != nil || !ours {
+	release, acquired, err := d.awaitLock(ctx)
+	if err != nil || !acquired {
 		return err
 	}
 	defer release()
 	d.thaw(ctx) // first: pods, and the API server itself, may depend on frozen volumes
-	if d.watches, err = newWatches(ctx, d.api, d.cfg.Node, d.kick, d.maker.offer); err != nil {
+	if d.watches, err = newWatches(ctx, d.api, d.cfg.Node, d.kick, d.ahead.offer); err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
 	if d.declared, err = newDeclarations(ctx, d); err != nil {
@@ -271,19 +271,19 @@ func (d *Daemon) Run(ctx context.Context) error {
 	all.Go(func() { d.watches.run(ctx) })
 	all.Go(func() { d.discoverer.run(ctx) })
 	all.Go(func() { d.declared.run(ctx) })
-	all.Go(func() { d.quick.run(ctx) })
-	all.Go(func() { d.slow.run(ctx) })
-	all.Go(func() { d.files.run(ctx) })
-	all.Go(func() { d.makeQueue.run(ctx) })
-	all.Go(func() { d.slowMakeQueue.run(ctx) })
-	all.Go(func() { d.maker.run(ctx) })
+	all.Go(func() { d.removals.run(ctx) })
+	all.Go(func() { d.wipes.run(ctx) })
+	all.Go(func() { d.directoryRemovals.run(ctx) })
+	all.Go(func() { d.createQueue.run(ctx) })
+	all.Go(func() { d.slowCreateQueue.run(ctx) })
+	all.Go(func() { d.ahead.run(ctx) })
 	all.Go(func() { d.trimmer.run(ctx) })
 	all.Go(func() { d.limiter.Run(ctx) })
-	all.Go(func() { d.answer(ctx) })
+	all.Go(func() { d.watchCalls(ctx) })
 	all.Go(func() { d.awaitUnmounts(ctx) })
 	all.Go(func() { d.examine(ctx) })
-	go d.holdSizes(ctx) // not awaited: a pass over a hung file system does not end
-	all.Go(func() { d.watchStores(ctx) })
+	go d.enforceSizes(ctx) // not awaited: a pass over a hung file system does not end
+	all.Go(func() { d.watchSnapshotStores(ctx) })
 	d.awaitWatches(ctx)
 
 	next, failures := time.Duration(0), 0
@@ -309,8 +309,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return nil
 }
 
-// answer triggers a round soon after a program on the node has called for one.
-func (d *Daemon) answer(ctx context.Context) {
+// watchCalls triggers a round soon after a program on the node has called for one.
+func (d *Daemon) watchCalls(ctx context.Context) {
 	if d.cfg.Called == nil {
 		return
 	}
@@ -351,7 +351,7 @@ func (d *Daemon) await(ctx context.Context, next time.Duration) bool {
 // rest waits for more changes, or as long as the last round took, to leave time to the machine. A call cuts the
 // wait down to settle, because the caller waits, perhaps for room.
 func (d *Daemon) rest(ctx context.Context, took time.Duration) {
-	least, most := time.NewTimer(settle), time.NewTimer(min(max(took, settle), mostSettle))
+	least, most := time.NewTimer(settle), time.NewTimer(min(max(took, settle), maxSettle))
 	defer least.Stop()
 	defer most.Stop()
 	select {

@@ -116,7 +116,7 @@ func (d *Daemon) attachLoops(ctx context.Context) {
 // because existing volumes do not depend on it.
 func (d *Daemon) declare(ctx context.Context) {
 	s := d.declared
-	if s == nil || !s.watch.HasSynced() || !d.discoverer.hasLooked() {
+	if s == nil || !s.watch.HasSynced() || !d.discoverer.hasScanned() {
 		return
 	}
 	shown, now := s.shown(), d.cfg.Now()
@@ -124,7 +124,7 @@ func (d *Daemon) declare(ctx context.Context) {
 	if s.known && seen == s.seen && now.Sub(s.at) < declareEvery && !now.Before(s.at) {
 		return
 	}
-	if len(shown) > 0 && !d.discoverer.disksKnown() {
+	if len(shown) > 0 && !d.discoverer.awaitedVolumes() {
 		return
 	}
 	s.seen, s.at = seen, now
@@ -149,7 +149,7 @@ func (d *Daemon) declare(ctx context.Context) {
 		d.dedupe.end("declare")
 	}
 	s.known, s.groups = true, nil
-	for _, o := range outcomes[:min(len(outcomes), mostDeclared)] {
+	for _, o := range outcomes[:min(len(outcomes), maxDeclared)] {
 		s.groups = append(s.groups, declaredStatus(o))
 	}
 	if err == nil {
@@ -207,7 +207,7 @@ func (d *Daemon) markReported(ctx context.Context, all []volumegroup.Declaration
 	if len(all) == 0 {
 		return nil
 	}
-	own, err := d.own(ctx)
+	own, err := d.ownStorage(ctx)
 	if err != nil {
 		return err
 	}
@@ -283,17 +283,17 @@ func (d *Daemon) confirmDeclared(ctx context.Context, seen, name string) error {
 
 // Bounds of the outcomes in the NodeStorage; api/v1 has the same bounds.
 const (
-	mostDeclared, mostMembers, mostRefused = 16, 64, 32
-	mostReason                             = 300
+	maxDeclared, maxMembers, maxRefused = 16, 64, 32
+	maxReason                           = 300
 )
 
 func declaredStatus(o volumegroup.Outcome) flexlvmv1.DeclaredGroup {
-	out := flexlvmv1.DeclaredGroup{Name: o.Name, Group: string(o.Group), State: flexlvmv1.DeclaredState(o.State), Message: clip(o.Message, mostMessage)}
-	for _, m := range o.Members[:min(len(o.Members), mostMembers)] {
+	out := flexlvmv1.DeclaredGroup{Name: o.Name, Group: string(o.Group), State: flexlvmv1.DeclaredState(o.State), Message: clip(o.Message, maxMessage)}
+	for _, m := range o.Members[:min(len(o.Members), maxMembers)] {
 		out.Disks = append(out.Disks, flexlvmv1.DeclaredDisk{ID: m.ID, Path: m.Path})
 	}
-	for _, r := range o.Refused[:min(len(o.Refused), mostRefused)] {
-		out.Refused = append(out.Refused, flexlvmv1.DeclaredDisk{ID: r.ID, Path: r.Path, Reason: clip(r.Reason, mostReason)})
+	for _, r := range o.Refused[:min(len(o.Refused), maxRefused)] {
+		out.Refused = append(out.Refused, flexlvmv1.DeclaredDisk{ID: r.ID, Path: r.Path, Reason: clip(r.Reason, maxReason)})
 	}
 	return out
 }
@@ -336,5 +336,5 @@ func (d *Daemon) announceDeclared(ctx context.Context, objects map[string]*flexl
 
 func (e events) onVolumeGroup(o *flexlvmv1.VolumeGroup, kind, reason, message string) {
 	ref := &corev1.ObjectReference{APIVersion: flexlvmv1.GroupVersion.String(), Kind: "VolumeGroup", Name: o.Name, UID: o.UID}
-	e.recorder.Event(ref, kind, reason, clip(message, mostMessage))
+	e.recorder.Event(ref, kind, reason, clip(message, maxMessage))
 }

@@ -24,10 +24,10 @@ const (
 	// discoverEvery is the interval of scans without a change, and discoverPause the least time between two
 	// scans, because pods mount all the time.
 	discoverEvery, discoverPause = time.Minute, 2 * time.Second
-	// mostCleanings is how many disks are cleaned at the same time; they share one rate limit.
-	mostCleanings = 4
-	// mostDiscovered is how many disks the NodeStorage shows; api/v1 has the same bound.
-	mostDiscovered = 256
+	// maxCleanings is how many disks are cleaned at the same time; they share one rate limit.
+	maxCleanings = 4
+	// maxDiscovered is how many disks the NodeStorage shows; api/v1 has the same bound.
+	maxDiscovered = 256
 )
 
 // Disks finds and cleans the disks and file systems of this machine: discovery.Machine, in production.
@@ -48,36 +48,36 @@ type Disks interface {
 // discoverer finds the file systems and disks of the node that are to become volumes, reports in the
 // NodeStorage which are ready, and cleans the released ones. It writes no PersistentVolume.
 type discoverer struct {
-	d       *Daemon
-	disks   Disks
-	file    string // of the ledger
-	spec    cache.SharedIndexInformer
-	volumes cache.SharedIndexInformer
-	wanted  chan struct{} // closed once volumes is needed
-	kicks   chan struct{}
+	d             *Daemon
+	disks         Disks
+	file          string // of the ledger
+	spec          cache.SharedIndexInformer
+	volumes       cache.SharedIndexInformer
+	volumesNeeded chan struct{} // closed once volumes is needed
+	kicks         chan struct{}
 
 	begun time.Time
 	seen  seenNode // belongs to the goroutine of the scans
 
-	// looking is held by each scan, and while a group is created on disks that no scan may offer meanwhile. It
+	// scanning is held by each scan, and while a group is created on disks that no scan may offer meanwhile. It
 	// must not be locked while mu is held.
-	looking sync.Mutex
+	scanning sync.Mutex
 
-	mu       sync.Mutex
-	wantedAt time.Time // when volumes was first needed; zero: never
-	current  currentLook
-	closed   bool   // the daemon stops: a scan that still runs writes and starts nothing any more
-	known    bool   // shown is a result of this process
-	failure  string // why the last scan failed; empty if it succeeded
-	shown    []flexlvmv1.Discovered
-	unseen   string          // why the last scan left out classes
-	ids      map[string]bool // all disks that were found, even if shown is truncated
-	of       string          // version of the VolumeDiscovery that shown follows; empty if nothing is shown
-	looked   string          // version of the VolumeDiscovery that the last scan followed
-	ledger   discovery.Ledger
-	jobs     map[string]*cleaning   // by disk
-	failed   map[string]string      // why the last cleaning of a disk failed
-	gone     map[string][]departure // by disk, since the last scan
+	mu              sync.Mutex
+	volumesNeededAt time.Time // when volumes was first needed; zero: never
+	current         currentScan
+	closed          bool   // the daemon stops: a scan that still runs writes and starts nothing any more
+	known           bool   // shown is a result of this process
+	failure         string // why the last scan failed; empty if it succeeded
+	shown           []flexlvmv1.Discovered
+	unseen          string          // why the last scan left out classes
+	ids             map[string]bool // all disks that were found, even if shown is truncated
+	of              string          // version of the VolumeDiscovery that shown follows; empty if nothing is shown
+	scannedVersion  string          // version of the VolumeDiscovery that the last scan followed
+	ledger          discovery.Ledger
+	jobs            map[string]*cleaning   // by disk
+	failed          map[string]string      // why the last cleaning of a disk failed
+	departed        map[string][]departure // by disk, since the last scan
 	// busy are the disks that were being cleaned when the ledger was last copied. Only their cleanings write
 	// their entries.
 	busy    map[string]bool
@@ -105,10 +105,10 @@ func newDiscoverer(ctx context.Context, d *Daemon) (*discoverer, error) {
 		return nil, nil
 	}
 	s := &discoverer{
-		d: d, disks: d.cfg.Disks, file: d.cfg.DiscoveredFile, wanted: make(chan struct{}), kicks: make(chan struct{}, 1),
+		d: d, disks: d.cfg.Disks, file: d.cfg.DiscoveredFile, volumesNeeded: make(chan struct{}), kicks: make(chan struct{}, 1),
 		spec:    cache.NewSharedIndexInformer(d.api.WatchVolumeDiscoveries(), &flexlvmv1.VolumeDiscovery{}, 0, cache.Indexers{}),
 		volumes: cache.NewSharedIndexInformer(d.api.WatchDiscovered(d.cfg.Node), &corev1.PersistentVolume{}, 0, cache.Indexers{}),
-		jobs:    map[string]*cleaning{}, failed: map[string]string{}, gone: map[string][]departure{}, retries: newBackoff(5*time.Second, 5*time.Minute),
+		jobs:    map[string]*cleaning{}, failed: map[string]string{}, departed: map[string][]departure{}, retries: newBackoff(5*time.Second, 5*time.Minute),
 		blank: map[string]bool{}, free: map[string]time.Time{}, begun: d.cfg.Now(),
 	}
 	return s, s.handleChanges(ctx)
@@ -138,7 +138,7 @@ func withheld(all []flexlvmv1.Discovered, why string) []flexlvmv1.Discovered {
 	out := slices.Clone(all)
 	for i := range out {
 		if one := &out[i]; one.State == flexlvmv1.DiscoveredReady || one.State == flexlvmv1.DiscoveredCleaned || one.Withdrawn {
-			one.State, one.Message, one.Withdrawn = flexlvmv1.DiscoveredRefused, clip(why, mostReason), false
+			one.State, one.Message, one.Withdrawn = flexlvmv1.DiscoveredRefused, clip(why, maxReason), false
 		}
 	}
 	return out
@@ -172,17 +172,17 @@ func (s *discoverer) run(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), s.spec.HasSynced, s.d.watches.storage.HasSynced) {
 		return
 	}
-	go s.lookAgain(ctx, &all) // not awaited: a scan of a hung disk does not end
-	s.attend(ctx)
+	go s.scanLoop(ctx, &all) // not awaited: a scan of a hung disk does not end
+	s.superviseScans(ctx)
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 }
 
-// lookAgain scans until ctx ends.
-func (s *discoverer) lookAgain(ctx context.Context, all *sync.WaitGroup) {
+// scanLoop scans until ctx ends.
+func (s *discoverer) scanLoop(ctx context.Context, all *sync.WaitGroup) {
 	for s.awaitVolumes(ctx) {
-		if err := s.look(ctx, all); err != nil && ctx.Err() == nil {
+		if err := s.scan(ctx, all); err != nil && ctx.Err() == nil {
 			s.fail(ctx, err)
 		} else {
 			s.d.dedupe.end("discover")
@@ -218,34 +218,34 @@ func (s *discoverer) announceFailed(ctx context.Context, err error) {
 	}
 }
 
-// look scans, judges, saves the ledger, and only then reports.
-func (s *discoverer) look(ctx context.Context, all *sync.WaitGroup) error {
-	s.looking.Lock()
-	defer s.looking.Unlock()
-	s.isAt(currentLook{began: s.d.cfg.Now()})
-	defer s.isAt(currentLook{})
+// scan scans, judges, saves the ledger, and only then reports.
+func (s *discoverer) scan(ctx context.Context, all *sync.WaitGroup) error {
+	s.scanning.Lock()
+	defer s.scanning.Unlock()
+	s.setScan(currentScan{began: s.d.cfg.Now()})
+	defer s.setScan(currentScan{})
 	spec := s.declared()
 	if spec != nil && !s.volumes.HasSynced() { // it is new
 		return errVolumesUnread
 	}
-	volumes, twice := s.persistentVolumes()
+	volumes, duplicates := s.persistentVolumes()
 	view, err := s.view(ctx, spec, volumes)
 	if err != nil {
 		return err
 	}
-	ledger, err := s.open()
+	ledger, err := s.copyLedger()
 	if err != nil {
 		return err
 	}
-	gone := s.noteGone(ledger)
-	next, cases := s.judge(ctx, ledger, view, volumes, twice)
+	recorded := s.recordDepartures(ledger)
+	next, cases := s.judge(ctx, ledger, view, volumes, duplicates)
 	if err := s.hung(); err != nil {
 		return err // its results may be outdated
 	}
-	if err := s.remember(next); err != nil {
+	if err := s.saveLedger(next); err != nil {
 		return err
 	}
-	s.forgetNoted(gone)
+	s.dropRecorded(recorded)
 	s.announceUnseen(ctx, view)
 	s.carryOut(ctx, all, cases, view)
 	return nil
@@ -261,9 +261,9 @@ func (s *discoverer) declared() *flexlvmv1.VolumeDiscovery {
 	return nil
 }
 
-// persistentVolumes returns this node's PersistentVolumes by path. If a path has two, twice names the other.
-func (s *discoverer) persistentVolumes() (all map[string]*corev1.PersistentVolume, twice map[string]string) {
-	all, twice = map[string]*corev1.PersistentVolume{}, map[string]string{}
+// persistentVolumes returns this node's PersistentVolumes by path. If a path has two, duplicates names the other.
+func (s *discoverer) persistentVolumes() (all map[string]*corev1.PersistentVolume, duplicates map[string]string) {
+	all, duplicates = map[string]*corev1.PersistentVolume{}, map[string]string{}
 	for _, o := range s.volumes.GetStore().List() {
 		v := o.(*corev1.PersistentVolume)
 		if v.Spec.Local == nil {
@@ -274,15 +274,15 @@ func (s *discoverer) persistentVolumes() (all map[string]*corev1.PersistentVolum
 			if other.Name < v.Name {
 				v, other = other, v
 			}
-			twice[at] = other.Name
+			duplicates[at] = other.Name
 		}
 		all[at] = v
 	}
-	return all, twice
+	return all, duplicates
 }
 
-// open returns a copy of the ledger.
-func (s *discoverer) open() (discovery.Ledger, error) {
+// copyLedger returns a copy of the ledger.
+func (s *discoverer) copyLedger() (discovery.Ledger, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ledger == nil {
@@ -299,9 +299,9 @@ func (s *discoverer) open() (discovery.Ledger, error) {
 	return maps.Clone(s.ledger), nil
 }
 
-// remember saves next as the ledger. The entries of disks that were being cleaned when the ledger was
+// saveLedger saves next as the ledger. The entries of disks that were being cleaned when the ledger was
 // read stay as saved, because the cleanings write those themselves.
-func (s *discoverer) remember(next discovery.Ledger) error {
+func (s *discoverer) saveLedger(next discovery.Ledger) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -311,11 +311,11 @@ func (s *discoverer) remember(next discovery.Ledger) error {
 	for id := range s.busy {
 		merged[id] = s.ledger[id]
 	}
-	return s.write(merged)
+	return s.replaceLedger(merged)
 }
 
-// write replaces the ledger. The caller holds mu.
-func (s *discoverer) write(next discovery.Ledger) error {
+// replaceLedger replaces the ledger. The caller holds mu.
+func (s *discoverer) replaceLedger(next discovery.Ledger) error {
 	if maps.EqualFunc(next, s.ledger, discovery.Entry.Equal) {
 		return nil
 	}
@@ -335,12 +335,12 @@ func (s *discoverer) show(all []flexlvmv1.Discovered, view discoveryView) {
 			ids[one.Disk] = true
 		}
 	}
-	looked := view.of
+	scannedVersion := view.of
 	if len(all) == 0 {
 		view.of = "" // so that a node without results does not write at each change
 	}
-	if len(all) > mostDiscovered {
-		all = all[:mostDiscovered]
+	if len(all) > maxDiscovered {
+		all = all[:maxDiscovered]
 	}
 	s.mu.Lock()
 	same := s.known && s.failure == "" && s.of == view.of && slices.EqualFunc(s.shown, all, func(a, b flexlvmv1.Discovered) bool {
@@ -349,7 +349,7 @@ func (s *discoverer) show(all []flexlvmv1.Discovered, view discoveryView) {
 		return sizes && a == b
 	})
 	s.known, s.shown, s.of, s.failure = true, all, view.of, ""
-	s.unseen, s.ids, s.looked = view.whyUnseen(), ids, looked
+	s.unseen, s.ids, s.scannedVersion = view.whyUnseen(), ids, scannedVersion
 	s.mu.Unlock()
 	if !same {
 		s.d.kick()

@@ -46,13 +46,13 @@ func (f *fakeDisks) with(g func()) {
 	g()
 }
 
-// blockLooks blocks scans until goOn is called or the test ends. Each scan that starts sends to looks.
-func (r *rig) blockLooks(disks *fakeDisks) (looks chan struct{}, goOn func()) {
-	looks = make(chan struct{}, 100)
+// blockScans blocks scans until goOn is called or the test ends. Each scan that starts sends to looks.
+func (r *rig) blockScans(disks *fakeDisks) (scans chan struct{}, goOn func()) {
+	scans = make(chan struct{}, 100)
 	let := make(chan struct{})
 	disks.with(func() {
 		disks.finding = func() {
-			looks <- struct{}{}
+			scans <- struct{}{}
 			<-let
 		}
 	})
@@ -61,7 +61,7 @@ func (r *rig) blockLooks(disks *fakeDisks) (looks chan struct{}, goOn func()) {
 		close(let)
 	})
 	r.t.Cleanup(goOn)
-	return looks, goOn
+	return scans, goOn
 }
 
 func (f *fakeDisks) Find(_ context.Context, classes []discovery.Class) (out []discovery.Found, unseen map[string]error, err error) {

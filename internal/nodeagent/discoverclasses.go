@@ -151,7 +151,7 @@ func (v *discoveryView) withUnseen(shown []flexlvmv1.Discovered) []flexlvmv1.Dis
 			continue // paths are the keys of the list
 		}
 		shown = append(shown, flexlvmv1.Discovered{
-			Path: at, StorageClassName: name, State: flexlvmv1.DiscoveredRefused, Message: clip(v.unseen[name].Error(), mostReason),
+			Path: at, StorageClassName: name, State: flexlvmv1.DiscoveredRefused, Message: clip(v.unseen[name].Error(), maxReason),
 		})
 	}
 	return shown

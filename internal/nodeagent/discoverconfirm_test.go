@@ -113,16 +113,16 @@ func TestNodeIsReadForLooksThatMayClean(t *testing.T) {
 	r.discoveredIs(flexlvmv1.DiscoveredReady)
 	gets := func() int { return r.api.requests("get metadata of nodes") }
 	before := gets()
-	r.looks(disks, 3)
+	r.scans(disks, 3)
 	require.Equal(t, before, gets())
 	r.clock.pass(time.Minute)
-	r.looks(disks, 1)
+	r.scans(disks, 1)
 	require.Equal(t, before+1, gets())
 
 	r.api.put(static("pv-1", pvReleased, pvRetain))
 	r.discoveredIs(flexlvmv1.DiscoveredKept)
 	before = gets()
-	r.looks(disks, 2)
+	r.scans(disks, 2)
 	require.Equal(t, before, gets())
 
 	var blocked blockedCleaning
@@ -131,6 +131,6 @@ func TestNodeIsReadForLooksThatMayClean(t *testing.T) {
 	r.api.put(static("pv-1", pvReleased))
 	waitFor(t, blocked.begun, "it is not cleaned")
 	before = gets()
-	r.looks(disks, 2)
+	r.scans(disks, 2)
 	require.GreaterOrEqual(t, gets(), before+2)
 }

@@ -42,7 +42,7 @@ func TestDeclaredGroupDuringALook(t *testing.T) {
 	r, disks, maker := newSharedRig(t)
 	r.start()
 	r.discoveredIs(flexlvmv1.DiscoveredReady)
-	looks, goOn := r.blockLooks(disks)
+	looks, goOn := r.blockScans(disks)
 	r.api.putDiscovery()
 	waitFor(t, looks, "it does not look")
 	r.api.putGroup(volumeGroup("a"))

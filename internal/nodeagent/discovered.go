@@ -23,13 +23,13 @@ type discoveredCase struct {
 	object  *corev1.PersistentVolume
 	class   discovery.Class
 	verdict discovery.Verdict
-	ending  bool // no cleaning is wanted, but one was still running when the ledger was copied
+	ending  bool // its cleaning was still running when the ledger was copied, and none is wanted any more
 	// withdrawn: its PersistentVolume is to be deleted before a claim is bound to it.
 	withdrawn bool
 }
 
 // judge returns the verdicts on all paths, and the ledger that results from them.
-func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view discoveryView, volumes map[string]*corev1.PersistentVolume, twice map[string]string) (discovery.Ledger, []discoveredCase) {
+func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view discoveryView, volumes map[string]*corev1.PersistentVolume, duplicates map[string]string) (discovery.Ledger, []discoveredCase) {
 	cases := casesOf(view.found, volumes, view.classes)
 	s.forgetGone(volumes)
 	s.holders.begin()
@@ -47,16 +47,16 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 		if v, taken := c.takenElsewhere(ledger[id], volumes); taken {
 			c.verdict = v
 		}
-		if other := twice[c.path]; other != "" {
+		if other := duplicates[c.path]; other != "" {
 			c.refuse(ledger[id], fmt.Sprintf("PersistentVolumes %s and %s both have this path; nothing is cleaned until you delete the one that is not in use", c.object.Name, other))
 		}
 		if state := c.verdict.State; s.busy[id] && (state == discovery.Ready || state == discovery.Cleaned) {
 			c.refuse(ledger[id], "its cleaning is about to end")
 			c.verdict.State, c.ending = discovery.Cleaning, true
 		}
-		s.isLookingAt(c.path)
-		s.prove(ctx, c, ledger)
-		s.proveUnclaimed(ctx, c)
+		s.setScanPath(c.path)
+		s.checkOffer(ctx, c, ledger)
+		s.checkUnclaimed(ctx, c)
 		if c.verdict.State != discovery.Cleaning {
 			// Another program may use the disk now and write to the erased part, so a later erasure starts from
 			// the beginning.
@@ -66,7 +66,7 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 			ledger[id], seen[id] = c.verdict.Entry, true
 		}
 	}
-	s.isLookingAt("")
+	s.setScanPath("")
 	// A disk that was not found may be in use elsewhere. Its offer is withdrawn, and its erasure starts from
 	// the beginning when it is back. The same goes for the disks of a class that cannot be scanned.
 	ledger.Withdraw(seen, s.busy)
@@ -175,7 +175,7 @@ func (s *discoverer) carryOut(ctx context.Context, all *sync.WaitGroup, cases []
 }
 
 func (c *discoveredCase) status() flexlvmv1.Discovered {
-	one := flexlvmv1.Discovered{Path: c.path, State: flexlvmv1.DiscoveredState(c.verdict.State), Message: clip(c.verdict.Message, mostReason), Offer: c.verdict.Entry.Offer, Withdrawn: c.withdrawn}
+	one := flexlvmv1.Discovered{Path: c.path, State: flexlvmv1.DiscoveredState(c.verdict.State), Message: clip(c.verdict.Message, maxReason), Offer: c.verdict.Entry.Offer, Withdrawn: c.withdrawn}
 	if c.object != nil {
 		one.StorageClassName, one.PersistentVolume, one.PersistentVolumeUID = c.object.Spec.StorageClassName, c.object.Name, string(c.object.UID)
 		if ref := c.object.Spec.ClaimRef; ref != nil && c.verdict.State == discovery.Cleaned {
@@ -183,7 +183,7 @@ func (c *discoveredCase) status() flexlvmv1.Discovered {
 		}
 	}
 	if f := c.found; f != nil {
-		one.StorageClassName, one.Kind, one.Disk, one.Size = f.Class, string(f.Kind), clip(f.Disk, mostReason), quantity(volume.Bytes(f.Size))
+		one.StorageClassName, one.Kind, one.Disk, one.Size = f.Class, string(f.Kind), clip(f.Disk, maxReason), quantity(volume.Bytes(f.Size))
 	}
 	return one
 }
@@ -235,7 +235,7 @@ func (s *discoverer) begin(ctx context.Context, all *sync.WaitGroup, c discovere
 	if s.retries.waits(id, s.d.cfg.Now()) {
 		return s.failed[id]
 	}
-	if len(s.jobs) >= mostCleanings {
+	if len(s.jobs) >= maxCleanings {
 		return fmt.Sprintf("waits: %d others are being cleaned", len(s.jobs))
 	}
 	ctx, stop := context.WithCancelCause(ctx)
@@ -301,7 +301,7 @@ func (s *discoverer) update(id string, change func(*discovery.Entry)) error {
 	e := next[id]
 	change(&e)
 	next[id] = e
-	return s.write(next)
+	return s.replaceLedger(next)
 }
 
 // confirm confirms with the API server that a PersistentVolume is as it was judged, its claim is gone, and its
@@ -314,7 +314,7 @@ func (s *discoverer) confirm(ctx context.Context, c discoveredCase) error {
 	if !sameDiscovered(now, c.object) {
 		return errVolumeChanged
 	}
-	if err := s.onlyOne(ctx, now); err != nil {
+	if err := s.checkOnlyVolume(ctx, now); err != nil {
 		return err
 	}
 	gone, err := s.claimGone(ctx, now.Spec.ClaimRef)
@@ -346,7 +346,7 @@ func (s *discoverer) ended(ctx context.Context, c discoveredCase, err error) {
 	case err == nil:
 		s.retries.clear(id)
 	case !errors.Is(err, context.Canceled):
-		s.failed[id] = clip("it is not cleaned, and it is retried: "+err.Error(), mostReason)
+		s.failed[id] = clip("it is not cleaned, and it is retried: "+err.Error(), maxReason)
 		s.retries.add(id, now, err.Error())
 	}
 	s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 // running already.
 func TestClosedDiscovererNotesNothing(t *testing.T) {
 	s := &discoverer{file: filepath.Join(t.TempDir(), "discovered.json"), closed: true}
-	require.ErrorIs(t, s.remember(discovery.Ledger{"naa.5000": {Path: "/mnt/fast/a"}}), errEnding)
+	require.ErrorIs(t, s.saveLedger(discovery.Ledger{"naa.5000": {Path: "/mnt/fast/a"}}), errEnding)
 	require.NoFileExists(t, s.file)
 	require.Equal(t, errEnding.Error(), s.begin(t.Context(), nil, discoveredCase{found: &discovery.Found{Disk: "naa.5000"}}))
 }

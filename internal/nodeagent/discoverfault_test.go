@@ -106,7 +106,7 @@ func TestDiscoveredIsKeptWhileItIsErased(t *testing.T) {
 	r.api.put(static("pv-1", pvReleased))
 	r.start()
 	waitFor(t, blocked.begun, "it does not begin to clean")
-	looks, goOn := r.blockLooks(disks)
+	looks, goOn := r.blockScans(disks)
 	r.api.putDiscovery()
 	waitFor(t, looks, "it does not look")
 	r.api.put(static("pv-1", pvReleased, pvRetain))

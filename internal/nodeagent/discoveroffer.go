@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// offerKept is how long an offer stands without a PersistentVolume before a new check whether another node has
+	// maxOfferAge is how long an offer stands without a PersistentVolume before a new check whether another node has
 	// a PersistentVolume of the disk, which both nodes may see. It is also how old the list of all
 	// PersistentVolumes may be to refuse an offer because of another node's. An offer needs a list from the same
 	// scan.
-	offerKept = 10 * time.Minute
-	// explanationKept is how old that list may be if it only explains why a disk is refused.
-	explanationKept = time.Hour
+	maxOfferAge = 10 * time.Minute
+	// maxExplanationAge is how old that list may be if it only explains why a disk is refused.
+	maxExplanationAge = time.Hour
 )
 
 // A holder is a PersistentVolume that was created from a disk, on any node.
@@ -29,14 +29,14 @@ type holder struct{ name, uid, node, disk string }
 
 // holders are the holders of the last list. They belong to the goroutine of the scans.
 type holders struct {
-	all   []holder
-	at    time.Time // when they were listed; zero: never
-	asked bool      // listed in this scan
-	err   error     // why the list of this scan failed
+	all    []holder
+	at     time.Time // when they were listed; zero: never
+	listed bool      // listed in this scan
+	err    error     // why the list of this scan failed
 }
 
 // begin starts a scan, which lists at most once.
-func (h *holders) begin() { h.asked, h.err = false, nil }
+func (h *holders) begin() { h.listed, h.err = false, nil }
 
 // of returns the PersistentVolume of an overlapping disk: the disk itself, a part of it, or the whole that it
 // is part of.
@@ -53,11 +53,11 @@ func (h *holders) of(disk string) *holder {
 // enough to refuse a disk, but not to offer it. A disk that is refused anyway needs only an old one, because a list
 // of all PersistentVolumes is expensive, and such a disk may stay for months.
 func (s *discoverer) holderOf(ctx context.Context, disk string, offer bool) (*holder, error) {
-	h, now, kept := &s.holders, s.d.cfg.Now(), explanationKept
+	h, now, maxAge := &s.holders, s.d.cfg.Now(), maxExplanationAge
 	if offer {
-		kept = offerKept
+		maxAge = maxOfferAge
 	}
-	if lately := !h.at.IsZero() && now.Sub(h.at) < kept && !now.Before(h.at); lately {
+	if lately := !h.at.IsZero() && now.Sub(h.at) < maxAge && !now.Before(h.at); lately {
 		by := h.of(disk)
 		// This node's own are watched: an object that the watch does not show is gone.
 		own := by != nil && by.node == pv.NodeLabelValue(s.d.cfg.Node)
@@ -65,9 +65,9 @@ func (s *discoverer) holderOf(ctx context.Context, disk string, offer bool) (*ho
 			return by, nil
 		}
 	}
-	if !h.asked {
-		h.asked = true
-		h.err = s.askHolders(ctx)
+	if !h.listed {
+		h.listed = true
+		h.err = s.listHolders(ctx)
 	}
 	if h.err != nil {
 		return nil, h.err
@@ -75,8 +75,8 @@ func (s *discoverer) holderOf(ctx context.Context, disk string, offer bool) (*ho
 	return h.of(disk), nil
 }
 
-// askHolders lists the PersistentVolumes, and keeps only what holderOf needs.
-func (s *discoverer) askHolders(ctx context.Context) error {
+// listHolders lists the PersistentVolumes, and keeps only what holderOf needs.
+func (s *discoverer) listHolders(ctx context.Context) error {
 	now := s.d.cfg.Now()
 	var all []holder
 	_, err := s.d.api.VolumesWithoutNodeLabel(ctx, func(v *corev1.PersistentVolume) bool {
@@ -92,8 +92,8 @@ func (s *discoverer) askHolders(ctx context.Context) error {
 	return nil
 }
 
-// prove checks a disk that has no PersistentVolume and is offered, or about to be.
-func (s *discoverer) prove(ctx context.Context, c *discoveredCase, ledger discovery.Ledger) {
+// checkOffer checks a disk that has no PersistentVolume and is offered, or about to be.
+func (s *discoverer) checkOffer(ctx context.Context, c *discoveredCase, ledger discovery.Ledger) {
 	if c.verdict.State != discovery.Ready {
 		return
 	}
@@ -117,15 +117,15 @@ func (s *discoverer) prove(ctx context.Context, c *discoveredCase, ledger discov
 		c.refuseForNow(was, err.Error())
 		return
 	}
-	s.proveFree(ctx, c, was)
+	s.checkFree(ctx, c, was)
 }
 
-// proveFree refuses a disk that has a PersistentVolume on another node: the disk was moved, or both nodes see
+// checkFree refuses a disk that has a PersistentVolume on another node: the disk was moved, or both nodes see
 // it. This node's ledger does not know of that use, and the data would reach the next tenant once that
 // PersistentVolume is deleted.
-func (s *discoverer) proveFree(ctx context.Context, c *discoveredCase, was discovery.Entry) {
+func (s *discoverer) checkFree(ctx context.Context, c *discoveredCase, was discovery.Entry) {
 	id, now := c.id(), s.d.cfg.Now()
-	if was.Offered && now.Sub(s.free[id]) < offerKept {
+	if was.Offered && now.Sub(s.free[id]) < maxOfferAge {
 		return
 	}
 	switch by, err := s.holderOf(ctx, id, true); {

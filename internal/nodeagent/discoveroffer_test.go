@@ -27,14 +27,14 @@ func (r *rig) noted(fits func(discovery.Ledger) bool, why string) {
 	}, "%s", why)
 }
 
-// looks waits for n more complete scans.
-func (r *rig) looks(disks *fakeDisks, n int) {
+// scans waits for n more complete scans.
+func (r *rig) scans(disks *fakeDisks, n int) {
 	r.t.Helper()
 	for range n + 1 {
-		looked := make(chan struct{}, 100)
-		disks.with(func() { disks.finding = func() { looked <- struct{}{} } })
+		scanned := make(chan struct{}, 100)
+		disks.with(func() { disks.finding = func() { scanned <- struct{}{} } })
 		r.api.putDiscovery()
-		waitFor(r.t, looked, "it does not look")
+		waitFor(r.t, scanned, "it does not look")
 	}
 	disks.with(func() { disks.finding = nil })
 }
@@ -73,10 +73,10 @@ func TestDiscoveredDiskOfAnotherNode(t *testing.T) {
 				e := l["naa.5000"]
 				return e.Volume == "pv-2" && !e.Offered && e.Offer == 0
 			}, "it is not noted who has it")
-			r.looks(disks, 1)
+			r.scans(disks, 1)
 			require.Equal(t, said, r.discoveredIs(flexlvmv1.DiscoveredRefused).Message, "as long as that is there")
 			r.clock.pass(59 * time.Minute)
-			r.looks(disks, 1)
+			r.scans(disks, 1)
 			require.Equal(t, 1, r.listed(), "an old list will do to explain why it is refused")
 
 			r.api.remove("static-b")
@@ -101,14 +101,14 @@ func TestDiscoveredIsAskedForOnce(t *testing.T) {
 	disks.found = append(disks.found, discovery.Found{Class: "fast", Path: "/mnt/fast/b", Kind: discovery.Device, Disk: "naa.6000", Size: 1 << 30})
 	disks.owned = errors.New("it is part of dm-3")
 	r.start()
-	r.looks(disks, 2)
+	r.scans(disks, 2)
 	require.Zero(t, r.listed(), "nothing is offered")
-	looks, goOn := r.blockLooks(disks)
+	looks, goOn := r.blockScans(disks)
 	r.api.putDiscovery()
 	waitFor(t, looks, "it does not look")
 	disks.with(func() { disks.owned = nil }) // before the next scan, so that one scan offers both
 	goOn()
-	r.looks(disks, 3)
+	r.scans(disks, 3)
 	states, _ := r.statesAt()
 	require.Equal(t, map[string]flexlvmv1.DiscoveredState{"/mnt/fast/a": flexlvmv1.DiscoveredReady, "/mnt/fast/b": flexlvmv1.DiscoveredReady}, states)
 	require.Equal(t, 1, r.listed())
@@ -170,7 +170,7 @@ func TestDiscoveredThatWasAway(t *testing.T) {
 			r.heldByNode2()
 			lists := r.listed()
 			r.clock.pass(9 * time.Minute)
-			r.looks(disks, 1)
+			r.scans(disks, 1)
 			require.Equal(t, lists, r.listed(), "what was seen lately will do")
 			r.api.remove("static-b")
 			r.clock.pass(time.Minute)
@@ -212,7 +212,7 @@ func TestDiscoveredOfferThatNobodyTakes(t *testing.T) {
 	r.start()
 	r.discoveredIs(flexlvmv1.DiscoveredReady)
 	r.api.put(ofNode2("naa.5000"))
-	r.looks(disks, 1)
+	r.scans(disks, 1)
 	require.Equal(t, 1, r.listed())
 	r.clock.pass(10 * time.Minute)
 	r.api.putDiscovery()
@@ -235,7 +235,7 @@ func TestDiscoveredPartOfWhatWasNotCleaned(t *testing.T) {
 	r.api.putDiscovery()
 	r.discoveredIs(flexlvmv1.DiscoveredReady)
 	disks.with(func() { disks.full = errors.New("nobody asks twice") })
-	r.looks(disks, 1)
+	r.scans(disks, 1)
 	r.discoveredIs(flexlvmv1.DiscoveredReady)
 	r.noted(func(l discovery.Ledger) bool {
 		return strings.Join(l["naa.5000-part1"].Cleaned, " ") == "pv-0" && l["naa.5000"].Volume == "pv-0" && len(l["naa.5000"].Cleaned) == 0
@@ -248,7 +248,7 @@ func TestDiscoveredBetweenTwoLooks(t *testing.T) {
 	r, disks := newDiscoveryRig(t)
 	r.start()
 	first := r.discoveredIs(flexlvmv1.DiscoveredReady).Offer
-	looks, goOn := r.blockLooks(disks)
+	looks, goOn := r.blockScans(disks)
 	disks.with(func() { disks.full = errors.New("it holds a database") })
 	r.api.putDiscovery()
 	waitFor(t, looks, "it does not look")

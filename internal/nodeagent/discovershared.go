@@ -32,9 +32,9 @@ func (c *discoveredCase) takenElsewhere(was discovery.Entry, volumes map[string]
 	return out, false
 }
 
-// onlyOne fails if another PersistentVolume, flexlvm's or not, has the disk on any node, or on this node has
+// checkOnlyVolume fails if another PersistentVolume, flexlvm's or not, has the disk on any node, or on this node has
 // its path or one above or below it.
-func (s *discoverer) onlyOne(ctx context.Context, v *corev1.PersistentVolume) error {
+func (s *discoverer) checkOnlyVolume(ctx context.Context, v *corev1.PersistentVolume) error {
 	others, err := s.d.api.VolumesWithoutNodeLabel(ctx, func(other *corev1.PersistentVolume) bool {
 		if other.Name == v.Name || other.Spec.Local == nil {
 			return false
@@ -50,23 +50,23 @@ func (s *discoverer) onlyOne(ctx context.Context, v *corev1.PersistentVolume) er
 	return nil
 }
 
-// firstLook is how long groups wait for the first scan. Then they report that they wait.
-const firstLook = time.Minute
+// firstScanTimeout is how long groups wait for the first scan. Then they report that they wait.
+const firstScanTimeout = time.Minute
 
-// hasLooked reports whether the first scan has ended, failed, or had its time.
-func (s *discoverer) hasLooked() bool {
+// hasScanned reports whether the first scan has ended, failed, or had its time.
+func (s *discoverer) hasScanned() bool {
 	if s == nil {
 		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.known || s.failure != "" || s.d.cfg.Now().Sub(s.begun) > firstLook
+	return s.known || s.failure != "" || s.d.cfg.Now().Sub(s.begun) > firstScanTimeout
 }
 
 // A discoveryPause keeps the discoverer from scanning disks while volume groups are created on them.
 type discoveryPause struct {
 	of   *discoverer // nil if nothing is discovered
-	held bool        // it holds of.looking
+	held bool        // it holds of.scanning
 }
 
 // begin fails if a disk of a group may become a discovered volume, or has become one since the group was
@@ -79,7 +79,7 @@ func (p *discoveryPause) begin(ctx context.Context, one volumegroup.Declaration)
 	}
 	disks := one.Loop == nil // a loop device is created for its group alone
 	if disks && !p.held {
-		if !s.looking.TryLock() {
+		if !s.scanning.TryLock() {
 			return cmp.Or(s.hung(), errors.New("the disks are being examined for the VolumeDiscovery; it is retried"))
 		}
 		p.held = true
@@ -90,18 +90,18 @@ func (p *discoveryPause) begin(ctx context.Context, one volumegroup.Declaration)
 	if !disks {
 		return nil
 	}
-	return s.followsNow(ctx)
+	return s.checkVersionCurrent(ctx)
 }
 
 func (p *discoveryPause) end() {
 	if p.held {
-		p.of.looking.Unlock()
+		p.of.scanning.Unlock()
 	}
 }
 
-// followsNow fails if the last scan followed another VolumeDiscovery than the API server has: any disk may
+// checkVersionCurrent fails if the last scan followed another VolumeDiscovery than the API server has: any disk may
 // belong to a class of the new one.
-func (s *discoverer) followsNow(ctx context.Context) error {
+func (s *discoverer) checkVersionCurrent(ctx context.Context) error {
 	now, err := s.d.api.VolumeDiscovery(ctx)
 	if apierrors.IsNotFound(err) || err == nil && now.DeletionTimestamp != nil {
 		return nil
@@ -111,7 +111,7 @@ func (s *discoverer) followsNow(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.looked != now.Version() {
+	if s.scannedVersion != now.Version() {
 		return errors.New("the VolumeDiscovery has changed and the disks must be examined first; it is retried")
 	}
 	return nil

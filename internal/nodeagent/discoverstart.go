@@ -14,23 +14,23 @@ import (
 // PersistentVolume.
 var errVolumesUnread = errors.New("the PersistentVolumes of this node's discovered disks have not been read yet")
 
-// wantVolumes starts the watch of this node's discovered PersistentVolumes. Most clusters discover nothing, and each
-// watch costs the API server.
-func (s *discoverer) wantVolumes() {
+// startVolumeWatch starts the watch of this node's discovered PersistentVolumes, unless it has been started. Most
+// clusters discover nothing, and each watch costs the API server.
+func (s *discoverer) startVolumeWatch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.wantedAt.IsZero() {
-		s.wantedAt = s.d.cfg.Now()
-		close(s.wanted)
+	if s.volumesNeededAt.IsZero() {
+		s.volumesNeededAt = s.d.cfg.Now()
+		close(s.volumesNeeded)
 	}
 }
 
-// followVolumes watches the PersistentVolumes from the first wantVolumes on.
+// followVolumes watches the PersistentVolumes from the first startVolumeWatch on.
 func (s *discoverer) followVolumes(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
-	case <-s.wanted:
+	case <-s.volumesNeeded:
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -45,7 +45,7 @@ func (s *discoverer) followVolumes(ctx context.Context) {
 // awaitVolumes waits until the PersistentVolumes have been read, if they are needed. It returns false if ctx has ended.
 func (s *discoverer) awaitVolumes(ctx context.Context) bool {
 	if s.needsVolumes() {
-		s.wantVolumes()
+		s.startVolumeWatch()
 		_ = cache.WaitForCacheSync(ctx.Done(), s.volumes.HasSynced) // true once synced, even if ctx has ended
 	}
 	return ctx.Err() == nil
@@ -69,14 +69,14 @@ func (s *discoverer) needsVolumes() bool {
 	return err != nil || len(ledger) > 0
 }
 
-// disksKnown reports whether it is known which disks have a PersistentVolume, or this has taken too long to wait for.
-// Until the watch has shown that, disksSeen says that it is unknown.
-func (s *discoverer) disksKnown() bool {
+// awaitedVolumes starts the watch of discovered PersistentVolumes if necessary. It reports whether that has synced, or
+// has had firstScanTimeout to do so; disksSeen then still reports the disks as unknown.
+func (s *discoverer) awaitedVolumes() bool {
 	if s == nil {
 		return true
 	}
-	s.wantVolumes()
+	s.startVolumeWatch()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.volumes.HasSynced() || s.d.cfg.Now().Sub(s.wantedAt) > firstLook
+	return s.volumes.HasSynced() || s.d.cfg.Now().Sub(s.volumesNeededAt) > firstScanTimeout
 }

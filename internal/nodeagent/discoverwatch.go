@@ -39,7 +39,7 @@ func (s *discoverer) volumeChanged(before, after any) {
 		return
 	}
 	if was.Spec.Local == nil || now.Spec.Local == nil || *volumeOf(was) != *volumeOf(now) {
-		s.stopAfter(was)
+		s.stopCleaning(was)
 	}
 	s.kick()
 }
@@ -51,22 +51,22 @@ func (s *discoverer) volumeGone(o any) {
 		o = unknown.Obj
 	}
 	if v, is := o.(*corev1.PersistentVolume); is {
-		s.stopAfter(v)
+		s.stopCleaning(v)
 		out := departure{uid: string(v.UID)}
 		if ref := v.Spec.ClaimRef; ref != nil {
 			out.claim = string(ref.UID)
 		}
 		s.mu.Lock()
 		disk := v.Annotations[flexlvmv1.AnnotationDisk]
-		s.gone[disk] = append(s.gone[disk], out)
+		s.departed[disk] = append(s.departed[disk], out)
 		s.mu.Unlock()
 	}
 	s.kick()
 }
 
-// noteGone records in the ledger the PersistentVolumes that came and went between two scans. Their disks were
+// recordDepartures records in the ledger the PersistentVolumes that came and went between two scans. Their disks were
 // handed out, and must be empty before they are offered again. It returns how many it has recorded, by disk.
-func (s *discoverer) noteGone(ledger discovery.Ledger) map[string]int {
+func (s *discoverer) recordDepartures(ledger discovery.Ledger) map[string]int {
 	there := map[string]bool{}
 	for _, o := range s.volumes.GetStore().List() {
 		there[o.(*corev1.PersistentVolume).Annotations[flexlvmv1.AnnotationDisk]] = true
@@ -74,7 +74,7 @@ func (s *discoverer) noteGone(ledger discovery.Ledger) map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	done := map[string]int{}
-	for disk, all := range s.gone {
+	for disk, all := range s.departed {
 		if s.busy[disk] {
 			continue // the cleaning writes the disk's entry itself
 		}
@@ -97,20 +97,20 @@ func (d departure) followedBy(e discovery.Entry) bool {
 	return e.Volume == d.uid
 }
 
-// forgetNoted drops the departures that noteGone has recorded, once the ledger is saved.
-func (s *discoverer) forgetNoted(done map[string]int) {
+// dropRecorded drops the departures that recordDepartures has recorded, once the ledger is saved.
+func (s *discoverer) dropRecorded(done map[string]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for disk, n := range done {
-		if s.gone[disk] = s.gone[disk][n:]; len(s.gone[disk]) == 0 {
-			delete(s.gone, disk)
+		if s.departed[disk] = s.departed[disk][n:]; len(s.departed[disk]) == 0 {
+			delete(s.departed, disk)
 		}
 	}
 }
 
-// stopAfter stops the cleaning for a PersistentVolume that has changed. If it is still wanted, it starts from
+// stopCleaning stops the cleaning for a PersistentVolume that has changed. If it is still wanted, it starts from
 // the beginning: the change may be undone before a scan sees it.
-func (s *discoverer) stopAfter(v *corev1.PersistentVolume) {
+func (s *discoverer) stopCleaning(v *corev1.PersistentVolume) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if job := s.jobs[v.Annotations[flexlvmv1.AnnotationDisk]]; job != nil && job.volume == string(v.UID) {

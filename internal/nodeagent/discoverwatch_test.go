@@ -47,7 +47,7 @@ func TestCleaningIsStoppedByItsVolume(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			stopped := false
-			s := &discoverer{gone: map[string][]departure{}, jobs: map[string]*cleaning{"naa.5000": {volume: "pv-1", stop: func(error) { stopped = true }}}}
+			s := &discoverer{departed: map[string][]departure{}, jobs: map[string]*cleaning{"naa.5000": {volume: "pv-1", stop: func(error) { stopped = true }}}}
 			after := cleanedAfter()
 			c.change(after)
 			s.volumeChanged(cleanedAfter(), after)
@@ -56,7 +56,7 @@ func TestCleaningIsStoppedByItsVolume(t *testing.T) {
 	}
 	for name, gone := range map[string]any{"gone": cleanedAfter(), "gone while nobody watched": cache.DeletedFinalStateUnknown{Key: "static-a", Obj: cleanedAfter()}} {
 		stopped := false
-		s := &discoverer{gone: map[string][]departure{}, jobs: map[string]*cleaning{"naa.5000": {volume: "pv-1", stop: func(error) { stopped = true }}}}
+		s := &discoverer{departed: map[string][]departure{}, jobs: map[string]*cleaning{"naa.5000": {volume: "pv-1", stop: func(error) { stopped = true }}}}
 		other := cleanedAfter()
 		other.UID = "pv-2"
 		s.volumeGone(other)
@@ -90,7 +90,7 @@ func TestVolumesThatCameAndWentAreNoted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &discoverer{
-				gone: map[string][]departure{}, busy: map[string]bool{"naa.5000": c.busy},
+				departed: map[string][]departure{}, busy: map[string]bool{"naa.5000": c.busy},
 				volumes: cache.NewSharedIndexInformer(&cache.ListWatch{}, &corev1.PersistentVolume{}, 0, cache.Indexers{}),
 			}
 			if c.there {
@@ -102,20 +102,20 @@ func TestVolumesThatCameAndWentAreNoted(t *testing.T) {
 			}
 			s.volumeGone(v)
 			ledger := discovery.Ledger{"naa.5000": c.entry}
-			done := s.noteGone(ledger)
+			done := s.recordDepartures(ledger)
 			require.Equal(t, discovery.Ledger{"naa.5000": c.want}, ledger)
 			s.volumeGone(v) // during the save
-			s.forgetNoted(done)
+			s.dropRecorded(done)
 			if c.kept {
-				require.Len(t, s.gone["naa.5000"], 2)
+				require.Len(t, s.departed["naa.5000"], 2)
 			} else {
-				require.Len(t, s.gone["naa.5000"], 1)
+				require.Len(t, s.departed["naa.5000"], 1)
 			}
 			nobody := discovery.Ledger{}
 			s.busy = nil
-			s.forgetNoted(s.noteGone(nobody))
+			s.dropRecorded(s.recordDepartures(nobody))
 			require.Empty(t, nobody, "of what is not known nothing is noted")
-			require.Empty(t, s.gone)
+			require.Empty(t, s.departed)
 		})
 	}
 }

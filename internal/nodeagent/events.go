@@ -18,8 +18,8 @@ const (
 	warning = corev1.EventTypeWarning
 )
 
-// mostMessage bounds a message; events.k8s.io/v1 limits notes to 1 KiB.
-const mostMessage = 1000
+// maxMessage bounds a message; events.k8s.io/v1 limits notes to 1 KiB.
+const maxMessage = 1000
 
 // Component is the reporting component of the daemon's events.
 const Component = "flexlvm-gc"
@@ -56,7 +56,7 @@ func newEvents(recorder Recorder, api *kube.Client, node string) events {
 }
 
 func (e events) onNode(kind, reason, message string) {
-	e.recorder.Event(e.node, kind, reason, clip(message, mostMessage))
+	e.recorder.Event(e.node, kind, reason, clip(message, maxMessage))
 }
 
 func (e events) onVolume(pv *corev1.PersistentVolume, kind, reason, message string) {
@@ -64,7 +64,7 @@ func (e events) onVolume(pv *corev1.PersistentVolume, kind, reason, message stri
 		return
 	}
 	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolume", Name: pv.Name, UID: pv.UID}
-	e.recorder.Event(ref, kind, reason, clip(message, mostMessage))
+	e.recorder.Event(ref, kind, reason, clip(message, maxMessage))
 }
 
 // onManager records an event on the VolumeManager whose replica was evicted.
@@ -76,7 +76,7 @@ func (e events) onManager(of eviction.Eviction, kind, reason, message string) {
 		APIVersion: replica.OwnerGroup + "/" + replica.OwnerVersion, Kind: replica.OwnerKind,
 		Namespace: of.Volume.Namespace, Name: of.Replica.Owner, UID: types.UID(of.Replica.OwnerUID),
 	}
-	e.recorder.Event(ref, kind, reason, clip(message, mostMessage))
+	e.recorder.Event(ref, kind, reason, clip(message, maxMessage))
 }
 
 // onClaim records an event on a claim, unless the claim is gone or another one has its name. It reports whether
@@ -91,6 +91,6 @@ func (e events) onClaim(ctx context.Context, ref *corev1.ObjectReference, kind, 
 		return err == nil || apierrors.IsNotFound(err)
 	}
 	to := &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}
-	e.recorder.Event(to, kind, reason, clip(message, mostMessage))
+	e.recorder.Event(to, kind, reason, clip(message, maxMessage))
 	return true
 }

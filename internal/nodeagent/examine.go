@@ -17,9 +17,9 @@ const (
 	// examineEvery is how often the node is examined, and examineSoon while a check fails. A change of the
 	// volume groups triggers an examination immediately.
 	examineEvery, examineSoon = 10 * time.Minute, 2 * time.Minute
-	// mostChecks and mostCheckText bound the results in the NodeStorage.
-	mostChecks    = 20
-	mostCheckText = 300
+	// maxChecks and maxCheckText bound the results in the NodeStorage.
+	maxChecks    = 20
+	maxCheckText = 300
 	// passed and failed are the best and the worst level of a check.
 	passed, failed = "OK", "FAIL"
 )
@@ -103,8 +103,8 @@ func (d *Daemon) examineOnce(ctx context.Context) bool {
 	}
 	next := examination{at: d.cfg.Now(), groups: groups, count: len(all)}
 	for _, c := range all {
-		if c.Level != passed && len(next.found) < mostChecks {
-			c.Check, c.Detail, c.Do = clip(c.Check, mostCheckText), clip(c.Detail, mostCheckText), clip(c.Do, mostCheckText)
+		if c.Level != passed && len(next.found) < maxChecks {
+			c.Check, c.Detail, c.Do = clip(c.Check, maxCheckText), clip(c.Detail, maxCheckText), clip(c.Do, maxCheckText)
 			next.found = append(next.found, c)
 		}
 	}

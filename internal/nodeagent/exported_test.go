@@ -19,7 +19,7 @@ func TestExported(t *testing.T) {
 	)
 	f.inventory.Volumes = []inventory.Volume{{Group: "flexlvm", Shape: volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}, LastTrimmed: time.Unix(1, 0)}}
 	m.round(f, nil, nil, time.Second)
-	m.sizesHeld("/srv/flexlvm", 2, 1)
+	m.setSizes("/srv/flexlvm", 2, 1)
 	m.CommandDone("lvm", time.Second, nil)
 	servetest.RequireExported(t, "gc", registry)
 }

@@ -122,11 +122,11 @@ func checkForesight(t *testing.T, s *evictiontest.Scene, size volume.Bytes) over
 
 	for _, e := range does.Evictions {
 		s.View.Volumes = slices.DeleteFunc(s.View.Volumes, func(v inventory.Volume) bool { return v.Name == e.Volume.Name })
-		s.PoolNamed("flexlvm").Free += e.Volume.Device
+		s.PoolNamed("flexlvm").Free += e.Volume.DeviceSize
 	}
 	s.View.Volumes = append(s.View.Volumes, inventory.Volume{
 		Group: "flexlvm", GroupUUID: evictiontest.GroupUUID, Name: "new", UUID: "new", State: volume.Ready, Created: s.View.Now,
-		Size: spec.Size, Device: spec.Charge(), Cluster: evictiontest.Cluster, Kind: volume.Claim, Shape: spec.Shape(),
+		Size: spec.Size, DeviceSize: spec.Charge(), Cluster: evictiontest.Cluster, Kind: volume.Claim, Shape: spec.Shape(),
 	})
 	s.PoolNamed("flexlvm").Free -= spec.Charge()
 	s.View.Now = s.View.Now.Add(s.Policy.MinAge) // volumes that were released just now may be evicted by then
@@ -172,7 +172,7 @@ func TestReleasedAreBounded(t *testing.T) {
 			all = append(all, eviction.Released{Volume: v, Order: i + 1})
 		}
 	}
-	require.Len(t, releasedStatus(all, unknown, nil, nil), mostReleased)
+	require.Len(t, releasedStatus(all, unknown, nil, nil), maxReleased)
 	few := releasedStatus(all[:100], unknown, nil, nil)
 	require.Len(t, few, lastReleased+firstToGo)
 	require.Equal(t, "v-99", few[0].Name)
@@ -254,8 +254,8 @@ func TestReleasedAreBoundedBesideAPoolThatIsNotSeen(t *testing.T) {
 	}
 	unseen := was.Released
 	for range 5 {
-		was = statusOf(was, f, report{origin: unknown, notMade: func(string) string { return "" }})
-		require.Len(t, was.Released, mostReleased)
+		was = statusOf(was, f, report{origin: unknown, createError: func(string) string { return "" }})
+		require.Len(t, was.Released, maxReleased)
 		require.Equal(t, unseen, was.Released[40:])
 	}
 
@@ -264,7 +264,7 @@ func TestReleasedAreBoundedBesideAPoolThatIsNotSeen(t *testing.T) {
 	f.inventory.Pools[1].Name, f.result.Released = "g", f.result.Released[:3]
 	was = flexlvmv1.NodeStorageStatus{}
 	for range 5 {
-		was = statusOf(was, f, report{origin: unknown, notMade: func(string) string { return "" }})
+		was = statusOf(was, f, report{origin: unknown, createError: func(string) string { return "" }})
 		require.Len(t, was.Released, 3)
 	}
 }
@@ -294,7 +294,7 @@ func TestUndeleteBesideAPoolThatIsNotSeen(t *testing.T) {
 				Released: second(evictiontest.HoursAgo(float64(i + 100))), Origin: &flexlvmv1.ReleasedOrigin{Claim: fmt.Sprintf("%s-%d", long, i)},
 			})
 		}
-		is := statusOf(was, f, report{origin: origin, notMade: func(string) string { return "" }})
+		is := statusOf(was, f, report{origin: origin, createError: func(string) string { return "" }})
 		require.Equal(t, was.Released, is.Released[len(is.Released)-unseen:])
 		require.Equal(t, seen, len(is.Released) > unseen)
 		require.Less(t, len(is.Released), lastReleased+unseen)

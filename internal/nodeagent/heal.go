@@ -11,8 +11,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// settleTime is how long a first mount may take before its volume counts as left behind by a crash.
-const settleTime = time.Minute
+// firstMountGrace is how long a first mount may take before its volume counts as left behind by a crash.
+const firstMountGrace = time.Minute
 
 // heal repairs volumes without a person's decision. The next inventory shows the result.
 func (d *Daemon) heal(ctx context.Context, in inventory.Inventory) {
@@ -23,7 +23,7 @@ func (d *Daemon) heal(ctx context.Context, in inventory.Inventory) {
 	deadline := time.Now().Add(healBudget)
 	for _, v := range in.Volumes {
 		now := d.cfg.Now()
-		if v.Cluster != d.cluster || !ailing(v, now) || in.Exported(&v) {
+		if v.Cluster != d.cluster || !mayHeal(v, now) || in.Exported(&v) {
 			continue
 		}
 		if d.heals.waits(v.UUID, now) {
@@ -44,15 +44,15 @@ func (d *Daemon) heal(ctx context.Context, in inventory.Inventory) {
 	}
 }
 
-// ailing reports whether Heal may repair a volume. It cannot restore lost mirror copies.
-func ailing(v inventory.Volume, now time.Time) bool {
+// mayHeal reports whether Heal may repair a volume. It cannot restore lost mirror copies.
+func mayHeal(v inventory.Volume, now time.Time) bool {
 	switch v.State {
 	case volume.Ready:
 		return !v.Active || v.Problem != "" && !v.Degraded
 	case volume.Unreferenced:
 		return v.Active && v.Problem != "" && !v.Degraded
 	case volume.Creating:
-		return now.Sub(v.Created) > settleTime
+		return now.Sub(v.Created) > firstMountGrace
 	}
 	return false
 }

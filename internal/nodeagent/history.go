@@ -13,8 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/eviction"
 )
 
-// keptEvictions is how many evictions the NodeStorage shows.
-const keptEvictions = 20
+// maxEvictions is how many evictions the NodeStorage shows.
+const maxEvictions = 20
 
 // history holds the last evictions, newest first. It may be used from several goroutines.
 type history struct {
@@ -25,17 +25,17 @@ type history struct {
 	list  []flexlvmv1.Eviction
 	// orphans are the times of the orphans' evictions that still count.
 	orphans []time.Time
-	// given has the LVM UUIDs of the orphans that this process has given up.
-	given map[string]bool
+	// givenUp has the LVM UUIDs of the orphans that this process has given up.
+	givenUp map[string]bool
 	// uncounted is the time of the oldest eviction of an orphan in an earlier process's list, if that list has
-	// as many of them as a NodeStorage shows (keptEvictions): there may have been more before. Otherwise it is zero.
+	// as many of them as a NodeStorage shows (maxEvictions): there may have been more before. Otherwise it is zero.
 	uncounted time.Time
-	// changes counts the changes of list, and told is that count as of the list in the NodeStorage.
-	changes, told int
+	// changes counts the changes of list, and reported is that count as of the list in the NodeStorage.
+	changes, reported int
 }
 
 func newHistory(orphanWindow time.Duration) *history {
-	return &history{orphanWindow: orphanWindow, given: map[string]bool{}}
+	return &history{orphanWindow: orphanWindow, givenUp: map[string]bool{}}
 }
 
 // begin adds the evictions that an earlier process has recorded in the NodeStorage. Only the first call has an
@@ -53,7 +53,7 @@ func (h *history) begin(now time.Time, earlier []flexlvmv1.Eviction) {
 			h.orphans = append(h.orphans, notAfter(e.Time.Time, now))
 		}
 	}
-	if len(h.orphans) >= keptEvictions {
+	if len(h.orphans) >= maxEvictions {
 		h.uncounted = h.orphans[len(h.orphans)-1]
 	}
 }
@@ -77,19 +77,19 @@ func (h *history) add(now time.Time, e eviction.Eviction) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e.Reason == eviction.ReasonOrphan {
-		if h.given[e.Volume.UUID] {
+		if h.givenUp[e.Volume.UUID] {
 			return
 		}
-		h.given[e.Volume.UUID] = true
+		h.givenUp[e.Volume.UUID] = true
 		h.orphans = append(h.orphans, now)
 	}
 	h.changes++
 	h.list = slices.Insert(h.list, 0, flexlvmv1.Eviction{
 		Time: second(now), Pool: string(e.Volume.Group), Name: string(e.Volume.Name),
 		Size: quantity(e.Volume.Size), LastUsed: second(e.Volume.LastUsed),
-		Reason: string(e.Reason), Message: clip(e.Message, mostMessage),
+		Reason: string(e.Reason), Message: clip(e.Message, maxMessage),
 	})
-	for len(h.list) > keptEvictions {
+	for len(h.list) > maxEvictions {
 		h.list = slices.Delete(h.list, h.leastWanted(now), h.leastWanted(now)+1)
 	}
 }
@@ -109,24 +109,24 @@ func (h *history) leastWanted(now time.Time) int {
 func (h *history) evictions() (list []flexlvmv1.Eviction, changes int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.list[:min(len(h.list), keptEvictions)]), h.changes
+	return slices.Clone(h.list[:min(len(h.list), maxEvictions)]), h.changes
 }
 
-// announce records that the NodeStorage has the list as of this count of changes. It reports whether that is
+// markReported records that the NodeStorage has the list as of this count of changes. It reports whether that is
 // news.
-func (h *history) announce(changes int) bool {
+func (h *history) markReported(changes int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	news := changes > h.told
-	h.told = max(h.told, changes)
+	news := changes > h.reported
+	h.reported = max(h.reported, changes)
 	return news
 }
 
-// published reports whether the NodeStorage has the current list.
-func (h *history) published() bool {
+// allReported reports whether the NodeStorage has the current list.
+func (h *history) allReported() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.told == h.changes
+	return h.reported == h.changes
 }
 
 // orphansSince returns how many orphans were evicted after then.

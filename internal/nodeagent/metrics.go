@@ -153,14 +153,14 @@ func (m *Metrics) trimmed(pool volume.PoolName, discarded volume.Bytes, toTheEnd
 	}
 }
 
-func (m *Metrics) sizesHeld(export string, asked, held int) {
+func (m *Metrics) setSizes(export string, asked, held int) {
 	m.sizes.WithLabelValues(export, "enforced").Set(float64(held))
 	m.sizes.WithLabelValues(export, "unenforced").Set(float64(asked - held))
 }
 
-func (m *Metrics) waits(yes bool) { m.standby.Set(serve.Bool(yes)) }
+func (m *Metrics) setStandby(yes bool) { m.standby.Set(serve.Bool(yes)) }
 
-func (m *Metrics) unequipped(yes bool) { m.toolsMissing.Set(serve.Bool(yes)) }
+func (m *Metrics) setToolsMissing(yes bool) { m.toolsMissing.Set(serve.Bool(yes)) }
 
 func (m *Metrics) ioLimited(applied, failed int) {
 	m.limited.Set(float64(applied))
@@ -193,7 +193,7 @@ func (m *Metrics) observed(f observation) {
 	for _, p := range f.result.Pools {
 		m.pool(p)
 		m.lastTrim(p.Pool.Name, f.inventory.Volumes)
-		m.pools["flexlvm_pool_fullest_snapshot_ratio"].WithLabelValues(string(p.Pool.Name)).Set(fullest(p.Pool.Name, f.stores()))
+		m.pools["flexlvm_pool_fullest_snapshot_ratio"].WithLabelValues(string(p.Pool.Name)).Set(fullest(p.Pool.Name, f.snapshotStores()))
 		m.known = append(m.known, p.Pool.Name)
 	}
 	for _, name := range was {
@@ -280,14 +280,14 @@ func (m *Metrics) lastTrim(pool volume.PoolName, all []inventory.Volume) {
 }
 
 // fullest returns how full the fullest snapshot store of a pool is, from 0 to 1.
-func fullest(pool volume.PoolName, all []store) (ratio float64) {
+func fullest(pool volume.PoolName, all []snapshotStore) (ratio float64) {
 	for _, s := range all {
 		switch {
 		case s.volume.Pool() != pool:
 		case s.volume.Overflowed:
 			ratio = 1
 		default:
-			ratio = max(ratio, float64(s.volume.Stored)/float64(max(s.volume.Device, 1)))
+			ratio = max(ratio, float64(s.volume.Stored)/float64(max(s.volume.DeviceSize, 1)))
 		}
 	}
 	return ratio

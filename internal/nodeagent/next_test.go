@@ -54,7 +54,7 @@ func TestRest(t *testing.T) {
 		}
 		require.Equal(t, settle, rested(0))
 		require.Equal(t, 3*time.Second, rested(3*time.Second))
-		require.Equal(t, mostSettle, rested(time.Hour))
+		require.Equal(t, maxSettle, rested(time.Hour))
 		go func() {
 			time.Sleep(time.Second)
 			notify(d.calls)

@@ -71,15 +71,15 @@ func (d *Daemon) observe(ctx context.Context) (observation, error) {
 	}
 	d.noteBlockedUnmounts(f.inventory.Volumes, changes)
 	d.heal(ctx, f.inventory)
-	if err := d.remember(ctx); err != nil {
+	if err := d.loadHistory(ctx); err != nil {
 		return f, &failure{reasonAPI, err}
 	}
 	_, objects, synced := d.watches.volumesAt()
 	if !synced {
 		return f, &failure{reasonAPI, errors.New("the PersistentVolumes of this node have not been read yet; see whether the daemon may list and watch them")}
 	}
-	d.holdRemovals() // they were decided on an older inventory
-	d.askKept(ctx, f)
+	d.clearRemovals() // they were decided on an older inventory
+	d.recheckKept(ctx, f)
 	d.decide(&f, byName(objects))
 	d.noteGroups(f)
 	if err := d.confirmIfNeeded(ctx, &f); err != nil {
@@ -96,7 +96,7 @@ func (d *Daemon) observeNode(ctx context.Context) (observation, error) {
 		return f, err
 	}
 	d.futureTimes.Replace(f.at, f.inventory.Volumes)
-	f.busy = d.meter.measure(f.at, f.inventory.Pools)
+	f.busy = d.diskLoad.measure(f.at, f.inventory.Pools)
 	d.forgetGone(f.inventory)
 	return f, nil
 }
@@ -123,7 +123,7 @@ func (d *Daemon) marked(now time.Time, all []inventory.Volume, removing map[stri
 		if removing[out[i].UUID] {
 			out[i].Problem = "" // the removal changed it while the inventory was taken
 		}
-		b, failed := d.removals.failed(out[i].UUID)
+		b, failed := d.removalRetries.failed(out[i].UUID)
 		if failed && (now.Before(b.until) || out[i].State == volume.Doomed) && out[i].Problem == "" {
 			out[i].Problem = fmt.Sprintf("removing it has failed (%s); it is retried", b.why)
 		}
@@ -141,7 +141,7 @@ func (d *Daemon) removing(now time.Time, all []inventory.Volume) map[string]bool
 	}
 	for i := range all {
 		id := all[i].UUID
-		b, failed := d.removals.failed(id)
+		b, failed := d.removalRetries.failed(id)
 		switch {
 		case failed && b.times > 1:
 			delete(out, id) // nobody knows when its room is free
@@ -166,10 +166,10 @@ func (d *Daemon) forgetGone(in inventory.Inventory) {
 	for _, v := range in.Volumes {
 		there[v.UUID] = true
 	}
-	d.removals.keep(there)
+	d.removalRetries.keep(there)
 	d.unanswered.keep(there)
-	d.elsewhere.keep(there)
-	d.asked.keep(there)
+	d.keptElsewhere.keep(there)
+	d.keptChecked.keep(there)
 	d.heals.keep(there)
 	d.removed.keep(there)
 	d.trims.keep(there)

@@ -16,9 +16,9 @@ import (
 // a quiet node from a dead one.
 const publishEvery = 5 * time.Minute
 
-// remember takes over an earlier process's evictions from the NodeStorage. An error matters only if orphans may
+// loadHistory takes over an earlier process's evictions from the NodeStorage. An error matters only if orphans may
 // be evicted, because their number is limited.
-func (d *Daemon) remember(ctx context.Context) error {
+func (d *Daemon) loadHistory(ctx context.Context) error {
 	if d.history.hasBegun() {
 		return nil
 	}
@@ -37,14 +37,14 @@ func (d *Daemon) remember(ctx context.Context) error {
 // othersReport reports whether the NodeStorage belongs to another daemon, and this one is a dry run beside it.
 // The report of a dry run would follow other flags, and the provisioner promises room by the report.
 func (d *Daemon) othersReport() (bool, error) {
-	if !d.cfg.DryRun || d.cfg.Taken == nil {
+	if !d.cfg.DryRun || d.cfg.Locked == nil {
 		return false, nil
 	}
-	taken, err := d.cfg.Taken()
+	locked, err := d.cfg.Locked()
 	if err != nil {
 		return false, fmt.Errorf("determine whether another daemon runs on this node and reports: %w", err)
 	}
-	return taken, nil
+	return locked, nil
 }
 
 // publishInTime is publish with a timeout of its own. ctx is not the context of the round, which has ended if the
@@ -60,14 +60,14 @@ func (d *Daemon) publish(ctx context.Context, f observation, failed error) error
 	if others, err := d.othersReport(); others || err != nil {
 		return err
 	}
-	own, err := d.own(ctx)
+	own, err := d.ownStorage(ctx)
 	if err != nil {
 		return err
 	}
 	evictions, changes := d.history.evictions()
 	r := report{
 		now: d.cfg.Now(), version: version.String, err: failed, missing: d.cfg.Missing(),
-		dryRun: d.cfg.DryRun, evictions: evictions, healing: d.healing(f), policy: d.cfg.Policy, origin: d.releasedClaims.origin, examined: d.examined.Load(), notMade: d.whyNotMade,
+		dryRun: d.cfg.DryRun, evictions: evictions, healing: d.healing(f), policy: d.cfg.Policy, origin: d.releasedClaims.origin, examined: d.examined.Load(), createError: d.createError,
 	}
 	if !d.history.hasBegun() || d.cfg.DryRun { // a dry run evicts nothing, but another daemon may have
 		r.evictions = own.Status.Evictions
@@ -80,12 +80,12 @@ func (d *Daemon) publish(ctx context.Context, f observation, failed error) error
 		next.Status = statusOf(own.Status, f, r)
 		age := r.now.Sub(own.Status.ObservedTime.Time) // negative if the clock was ahead
 		if sameStatus(own.Status, next.Status) && age >= 0 && age < d.publishEvery {
-			d.onRecord(changes)
+			d.noteReported(changes)
 			return nil
 		}
 		_, err = d.api.UpdateNodeStorageStatus(ctx, next)
 		if err == nil {
-			d.onRecord(changes)
+			d.noteReported(changes)
 		}
 		if !apierrors.IsConflict(err) {
 			return err
@@ -97,15 +97,15 @@ func (d *Daemon) publish(ctx context.Context, f observation, failed error) error
 	return err
 }
 
-// onRecord records which evictions the NodeStorage has, because the next orphan may wait for that.
-func (d *Daemon) onRecord(changes int) {
-	if d.history.announce(changes) && d.cfg.Policy.EvictOrphans {
+// noteReported records which evictions the NodeStorage has, because the next orphan may wait for that.
+func (d *Daemon) noteReported(changes int) {
+	if d.history.markReported(changes) && d.cfg.Policy.EvictOrphans {
 		d.kick()
 	}
 }
 
-// own returns this node's NodeStorage, and creates it if it does not exist.
-func (d *Daemon) own(ctx context.Context) (*flexlvmv1.NodeStorage, error) {
+// ownStorage returns this node's NodeStorage, and creates it if it does not exist.
+func (d *Daemon) ownStorage(ctx context.Context) (*flexlvmv1.NodeStorage, error) {
 	if known, synced := d.watches.nodeStorage(d.cfg.Node); synced && known != nil {
 		return known, nil
 	}
@@ -137,7 +137,7 @@ func (d *Daemon) own(ctx context.Context) (*flexlvmv1.NodeStorage, error) {
 func (d *Daemon) healing(f observation) map[string]bool {
 	out := map[string]bool{}
 	for _, v := range f.inventory.Volumes {
-		if ailing(v, f.at) && d.heals.times(v.UUID) < 3 && !f.inventory.Exported(&v) {
+		if mayHeal(v, f.at) && d.heals.times(v.UUID) < 3 && !f.inventory.Exported(&v) {
 			out[v.UUID] = true
 		}
 	}

@@ -19,8 +19,8 @@ type job struct {
 	claimant *corev1.ObjectReference
 	// judged is the PersistentVolume of this node with the volume's name, as of the deciding round; nil if
 	// there was none.
-	judged *corev1.PersistentVolume
-	told   *sync.Once
+	judged    *corev1.PersistentVolume
+	announced *sync.Once
 }
 
 // orphan reports whether the job evicts an orphan.

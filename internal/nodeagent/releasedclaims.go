@@ -63,6 +63,7 @@ func (c *releasedClaims) last(uuid string) (known releasedClaim, there bool) {
 	return all[len(all)-1], true
 }
 
+// of returns the claim of a volume's last noted PersistentVolume; false if none was bound.
 func (c *releasedClaims) of(uuid string) (corev1.ObjectReference, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

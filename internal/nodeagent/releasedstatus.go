@@ -17,9 +17,9 @@ import (
 const (
 	lastReleased = flexlvmv1.LastReleased
 	firstToGo    = 10
-	mostReleased = 100
-	// mostReleasedBytes bounds the size of all entries together, whatever their names are.
-	mostReleasedBytes = 40 << 10
+	maxReleased  = 100
+	// maxReleasedBytes bounds the size of all entries together, whatever their names are.
+	maxReleasedBytes = 40 << 10
 )
 
 // releasedStatus returns the released volumes for the NodeStorage, newest first. The data of their
@@ -34,10 +34,10 @@ func releasedStatus(all []eviction.Released, origin func(uuid string) *flexlvmv1
 	newest := slices.Clone(all)
 	slices.SortStableFunc(newest, func(a, b eviction.Released) int { return b.Volume.Released.Compare(a.Volume.Released) })
 	var out []flexlvmv1.ReleasedVolume
-	left := mostReleasedBytes - written(unseen)
+	left := maxReleasedBytes - written(unseen)
 	for i, r := range newest {
 		goes := r.Order > 0 && r.Order <= firstToGo
-		if (i >= lastReleased && !goes) || len(out)+len(unseen) >= mostReleased {
+		if (i >= lastReleased && !goes) || len(out)+len(unseen) >= maxReleased {
 			continue
 		}
 		one := releasedVolume(r)
@@ -58,7 +58,7 @@ func releasedStatus(all []eviction.Released, origin func(uuid string) *flexlvmv1
 func written(what any) int {
 	text, err := json.Marshal(what)
 	if err != nil {
-		return mostReleasedBytes
+		return maxReleasedBytes
 	}
 	return len(text)
 }
@@ -103,7 +103,7 @@ func releasedVolume(r eviction.Released) flexlvmv1.ReleasedVolume {
 	v := &r.Volume
 	out := flexlvmv1.ReleasedVolume{
 		Pool: string(v.Pool()), Name: string(v.Name), State: string(v.State), Namespace: v.Namespace,
-		Size: quantity(v.Size), Room: quantity(v.Device), LastUsed: second(v.LastUsed), Released: second(eviction.ReleasedAt(v)), Created: second(v.Created),
+		Size: quantity(v.Size), Room: quantity(v.DeviceSize), LastUsed: second(v.LastUsed), Released: second(eviction.ReleasedAt(v)), Created: second(v.Created),
 		EvictionOrder: int32(r.Order), Kept: string(r.Kept), FilesystemUUID: v.FS, FSType: string(v.FSType), Encrypted: v.Encrypted,
 	}
 	if v.Kind != volume.Claim {
@@ -112,8 +112,8 @@ func releasedVolume(r eviction.Released) flexlvmv1.ReleasedVolume {
 	if v.Layout != volume.Linear && v.Layout != volume.Thin && v.Layout != volume.Directory {
 		out.Layout, out.Stripes, out.StripeSizeKiB, out.Mirrors = string(v.Layout), int32(v.Stripes), int32(v.StripeKiB), int32(v.Mirrors)
 	}
-	if v.Full > v.Device {
-		out.FullSize = quantity(v.Full)
+	if v.FullSize > v.DeviceSize {
+		out.FullSize = quantity(v.FullSize)
 	}
 	if v.Reclaim != volume.ReclaimLazy {
 		out.Reclaim = string(v.Reclaim)

@@ -54,16 +54,16 @@ func (u *uuidSet) keep(there map[string]bool) {
 	}
 }
 
-// hold clears the queues of removals, copies and trims, because a failed round proves nothing.
-func (d *Daemon) hold() {
-	d.holdRemovals()
-	d.makeQueue.set(nil)
-	d.slowMakeQueue.set(nil)
+// clearQueues clears the queues of removals, copies and trims, because a failed round proves nothing.
+func (d *Daemon) clearQueues() {
+	d.clearRemovals()
+	d.createQueue.set(nil)
+	d.slowCreateQueue.set(nil)
 	d.trimmer.set(nil)
 }
 
-// holdRemovals clears the removals that are not being worked on yet.
-func (d *Daemon) holdRemovals() {
+// clearRemovals clears the removals that are not being worked on yet.
+func (d *Daemon) clearRemovals() {
 	for _, q := range d.removalQueues() {
 		q.set(nil)
 	}
@@ -71,32 +71,32 @@ func (d *Daemon) holdRemovals() {
 
 // removalQueues returns the queues of removals; see enqueue.
 func (d *Daemon) removalQueues() []*serialQueue[[]job] {
-	return []*serialQueue[[]job]{d.quick, d.slow, d.files}
+	return []*serialQueue[[]job]{d.removals, d.wipes, d.directoryRemovals}
 }
 
-// enqueue puts the removals of a round into three queues: slow for volumes that are wiped, files for
-// directory volumes, and quick for the rest, which must not wait for the others. Wiping may take
-// hours, and so may the millions of files of a directory volume.
+// enqueue puts the removals of a round into three queues: wipes for volumes that are wiped,
+// directoryRemovals for directory volumes, and removals for the rest, which must not wait for the others.
+// Wiping may take hours, and so may the millions of files of a directory volume.
 func (d *Daemon) enqueue(ctx context.Context, f observation) {
-	var quick []job
-	var slow, files [][]job
+	var removals []job
+	var wipes, directoryRemovals [][]job
 	for _, j := range d.jobs(ctx, f) {
 		switch {
 		case j.directory():
-			files = append(files, []job{j})
+			directoryRemovals = append(directoryRemovals, []job{j})
 		case j.volume.Wipe == volume.WipeNone || j.volume.Wipe == "":
-			quick = append(quick, j)
+			removals = append(removals, j)
 		default:
-			slow = append(slow, []job{j})
+			wipes = append(wipes, []job{j})
 		}
 	}
-	d.quick.set(batches(quick, d.proven.has))
-	d.slow.set(slow)
-	d.files.set(files)
+	d.removals.set(batches(removals, d.proven.has))
+	d.wipes.set(wipes)
+	d.directoryRemovals.set(directoryRemovals)
 }
 
-// mostTogether bounds how many volumes are removed together, because LVM is locked on this node meanwhile.
-const mostTogether = 16
+// maxBatch bounds how many volumes are removed together, because LVM is locked on this node meanwhile.
+const maxBatch = 16
 
 // batches groups consecutive jobs of one volume group. These go alone: an orphan, because it is given up first;
 // and the first volume of a group, by its UUID, in which no removal has succeeded yet or the last one failed. A
@@ -109,7 +109,7 @@ func batches(jobs []job, proven func(groupUUID string) bool) (out [][]job) {
 		g, n := j.volume.GroupUUID, len(out)
 		alone := j.orphan() || !proven(g) && !begun[g]
 		begun[g] = true
-		if open && !alone && alike(out[n-1][0], j) && len(out[n-1]) < mostTogether {
+		if open && !alone && sameBatch(out[n-1][0], j) && len(out[n-1]) < maxBatch {
 			out[n-1] = append(out[n-1], j)
 			continue
 		}
@@ -119,8 +119,8 @@ func batches(jobs []job, proven func(groupUUID string) bool) (out [][]job) {
 	return out
 }
 
-// alike reports whether two jobs are of one group, and both or neither are doomed.
-func alike(a, b job) bool {
+// sameBatch reports whether two jobs are of one group, and both or neither are doomed.
+func sameBatch(a, b job) bool {
 	return a.volume.GroupUUID == b.volume.GroupUUID && (a.volume.State == volume.Doomed) == (b.volume.State == volume.Doomed)
 }
 
@@ -142,12 +142,12 @@ func (d *Daemon) jobs(ctx context.Context, f observation) []job {
 		if busy[v.UUID] || d.removed.has(v.UUID) || d.tooEarly(v.UUID, f.at) {
 			return
 		}
-		j := job{volume: v, eviction: e, judged: f.objects[string(v.Name)], told: &sync.Once{}}
+		j := job{volume: v, eviction: e, judged: f.objects[string(v.Name)], announced: &sync.Once{}}
 		if ref, known := d.releasedClaims.of(v.UUID); known {
 			j.claimant = &ref
 		}
-		if begun, known := d.inFlight.of(v.UUID); known {
-			j.told = begun.told // a volume's eviction is announced once, however often its removal is tried
+		if begun, known := d.failedEvictions.of(v.UUID); known {
+			j.announced = begun.announced // a volume's eviction is announced once, however often its removal is tried
 			if e == nil || begun.orphan() {
 				j.eviction, j.claimant = begun.eviction, begun.claimant
 			}
@@ -159,31 +159,31 @@ func (d *Daemon) jobs(ctx context.Context, f observation) []job {
 			add(v, nil)
 		}
 	}
-	mayGo := d.orphanMayGo()
+	orphanAllowed := d.mayEvictOrphan()
 	for i := range f.result.Evictions {
 		e := &f.result.Evictions[i]
-		if !f.confirmed || e.Reason == eviction.ReasonOrphan && !mayGo {
+		if !f.confirmed || e.Reason == eviction.ReasonOrphan && !orphanAllowed {
 			continue
 		}
 		add(e.Volume, e)
-		mayGo = mayGo && e.Reason != eviction.ReasonOrphan
+		orphanAllowed = orphanAllowed && e.Reason != eviction.ReasonOrphan
 	}
 	return out
 }
 
 // tooEarly reports whether a volume's removal has failed and its backoff has not passed.
 func (d *Daemon) tooEarly(uuid string, now time.Time) bool {
-	return d.removals.waits(uuid, now) || d.unanswered.waits(uuid, now)
+	return d.removalRetries.waits(uuid, now) || d.unanswered.waits(uuid, now)
 }
 
-// orphanMayGo reports whether an orphan may be given up now: one at a time, and only once the NodeStorage
+// mayEvictOrphan reports whether an orphan may be given up now: one at a time, and only once the NodeStorage
 // records the last one. So a restart evicts no more orphans than their share, and a crash adds at most the one
 // that it interrupted.
-func (d *Daemon) orphanMayGo() bool {
+func (d *Daemon) mayEvictOrphan() bool {
 	if slices.ContainsFunc(d.atWork(), job.orphan) {
 		return false
 	}
-	return d.history.published()
+	return d.history.allReported()
 }
 
 // announceCommitted returns the UUIDs of the volumes that the removal queues are working on. It also
@@ -194,7 +194,7 @@ func (d *Daemon) announceCommitted(ctx context.Context, f observation) map[strin
 		busy[j.volume.UUID] = true
 		for _, v := range f.inventory.Volumes {
 			if v.UUID == j.volume.UUID && v.State == volume.Doomed && j.eviction != nil {
-				j.told.Do(func() { d.announceEvicted(ctx, j) })
+				j.announced.Do(func() { d.announceEvicted(ctx, j) })
 			}
 		}
 	}
@@ -203,8 +203,8 @@ func (d *Daemon) announceCommitted(ctx context.Context, f observation) map[strin
 
 // announceGone announces evictions whose removal seemed to fail although the volume is gone.
 func (d *Daemon) announceGone(ctx context.Context, in inventory.Inventory) {
-	for _, j := range d.inFlight.gone(in) {
-		j.told.Do(func() { d.announceEvicted(ctx, j) })
+	for _, j := range d.failedEvictions.gone(in) {
+		j.announced.Do(func() { d.announceEvicted(ctx, j) })
 	}
 }
 
@@ -222,13 +222,13 @@ func (d *Daemon) remove(ctx context.Context, jobs []job) {
 
 // removedOrNot records and reports the outcome of a job.
 func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
-	d.answered(j.volume.UUID, err)
+	d.clearUnanswered(j.volume.UUID, err)
 	if err == nil {
 		d.noteRemoved(ctx, j)
 		return
 	}
 	// The other waiting removals were decided on the assumption that this one succeeds.
-	d.holdRemovals()
+	d.clearRemovals()
 	if r := refusalOf(err); r != nil {
 		d.noteRefused(ctx, j, r)
 		return
@@ -236,17 +236,17 @@ func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 	if !j.directory() && !errors.Is(err, node.ErrInUse) {
 		d.proven.drop(j.volume.GroupUUID)
 	}
-	d.inFlight.note(j)
+	d.failedEvictions.note(j)
 	why, waits := brief(err), false
 	if errors.Is(err, node.ErrSyncing) {
-		before, _ := d.removals.failed(j.volume.UUID)
+		before, _ := d.removalRetries.failed(j.volume.UUID)
 		why += fmt.Sprintf(", %s%% so far", cmp.Or(j.volume.SyncPercent, "an unknown "))
 		waits = before.why != why // otherwise they have made no progress since the last attempt
 	}
 	if !waits {
 		d.out.Metrics.removalFailed()
 	}
-	d.announceNotRemoved(ctx, j.volume, err, d.removals.add(j.volume.UUID, d.cfg.Now(), why))
+	d.announceNotRemoved(ctx, j.volume, err, d.removalRetries.add(j.volume.UUID, d.cfg.Now(), why))
 }
 
 func (d *Daemon) noteRemoved(ctx context.Context, j job) {
@@ -254,11 +254,11 @@ func (d *Daemon) noteRemoved(ctx context.Context, j job) {
 	if !j.directory() { // LVM has no part in a directory's removal
 		d.proven.add(j.volume.GroupUUID)
 	}
-	d.removals.clear(id)
+	d.removalRetries.clear(id)
 	d.removed.add(id)
-	d.inFlight.drop(id)
+	d.failedEvictions.drop(id)
 	d.dedupe.end("removal " + id)
-	j.told.Do(func() {
+	j.announced.Do(func() {
 		if j.eviction == nil {
 			d.announceFinished(ctx, j)
 			return
@@ -282,7 +282,7 @@ func (d *Daemon) removeVolumes(ctx context.Context, jobs []job) []error {
 			errs[i] = &refusal{fmt.Errorf("evict volume %s: the API server did not confirm that it may be evicted", j.volume.Name), refusedUnanswered}
 		default:
 			if errs[i] = d.mayRemove(ctx, j); errs[i] == nil && j.orphan() {
-				errs[i] = d.giveUp(ctx, ref, j)
+				errs[i] = d.releaseOrphan(ctx, ref, j)
 			}
 			unanswered = refused(errs[i], refusedUnanswered)
 		}

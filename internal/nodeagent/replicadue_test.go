@@ -13,7 +13,7 @@ import (
 
 // A confirmation is due once its label has been seen gone for the time of grace. Asking what is due does not count.
 func TestDueChangesNothing(t *testing.T) {
-	d := &Daemon{moves: newBackoff(time.Second, time.Minute)}
+	d := &Daemon{stepRetries: newBackoff(time.Second, time.Minute)}
 	f := observation{at: evictiontest.Now, moves: []eviction.Move{{PersistentVolume: persistentvolume.Volume{UID: "a"}, Step: eviction.StepConfirm}}}
 	require.Empty(t, d.due(f))
 	f.at = f.at.Add(time.Hour)

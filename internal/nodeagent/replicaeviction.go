@@ -33,12 +33,12 @@ func (d *Daemon) noteUnlabelled(f observation) {
 	seen := map[unlabelling]time.Time{}
 	for _, m := range f.moves {
 		if m.Step == eviction.StepConfirm {
-			its := unlabellingOf(m)
-			since, known := d.unlabelled[its]
+			key := unlabellingOf(m)
+			since, known := d.unlabelled[key]
 			if !known {
 				since = f.at
 			}
-			seen[its] = since
+			seen[key] = since
 		}
 	}
 	d.unlabelled = seen
@@ -57,7 +57,7 @@ func (d *Daemon) due(f observation) (out []eviction.Move) {
 				continue
 			}
 		}
-		if !d.moves.waits(string(m.PersistentVolume.UID), f.at) {
+		if !d.stepRetries.waits(string(m.PersistentVolume.UID), f.at) {
 			out = append(out, m)
 		}
 	}
@@ -77,31 +77,32 @@ func (d *Daemon) evictReplicas(ctx context.Context, f observation) {
 			return
 		}
 		id := string(m.PersistentVolume.UID)
-		done, err := d.move(ctx, f.objects[m.PersistentVolume.PV], m)
+		done, err := d.carryOutStep(ctx, f.objects[m.PersistentVolume.PV], m)
 		if err != nil {
-			b := d.moves.add(id, d.cfg.Now(), err.Error())
+			b := d.stepRetries.add(id, d.cfg.Now(), err.Error())
 			if !apierrors.IsConflict(err) && d.dedupe.note("replica eviction "+id, err.Error(), f.at) {
 				log.Error(err, "The eviction of a replica failed; it is retried", "persistentvolume", m.PersistentVolume.PV, "step", m.Step, "in", b.delay)
 			}
 			continue
 		}
-		d.moves.clear(id)
+		d.stepRetries.clear(id)
 		d.dedupe.end("replica eviction " + id)
 		d.out.Metrics.moved(done.Step)
 		log.Info("A step in the eviction of a replica is done", "persistentvolume", m.PersistentVolume.PV, "step", done.Step, "why", done.Why)
 	}
 }
 
-// move makes one move and returns what it did: a confirmation that finds a pod becomes a withdrawal.
-func (d *Daemon) move(ctx context.Context, object *corev1.PersistentVolume, m eviction.Move) (eviction.Move, error) {
+// carryOutStep carries out the step of one move and returns what it did: a confirmation that finds a pod becomes a
+// withdrawal.
+func (d *Daemon) carryOutStep(ctx context.Context, object *corev1.PersistentVolume, m eviction.Move) (eviction.Move, error) {
 	if object == nil || object.UID != m.PersistentVolume.UID {
 		return m, fmt.Errorf("evict the replica of PersistentVolume %s: it is not in this round's list", m.PersistentVolume.PV)
 	}
 	if m.Step == eviction.StepConfirm {
-		if err := d.unlabelledNow(ctx, m.PersistentVolume); err != nil {
+		if err := d.checkUnlabelled(ctx, m.PersistentVolume); err != nil {
 			return m, err
 		}
-		pod, err := d.userNow(ctx, m.PersistentVolume)
+		pod, err := d.currentUser(ctx, m.PersistentVolume)
 		if err != nil {
 			return m, err
 		}
@@ -122,8 +123,8 @@ func (d *Daemon) move(ctx context.Context, object *corev1.PersistentVolume, m ev
 	return m, d.api.Annotate(ctx, object, change)
 }
 
-// unlabelledNow fails if the API server still has the node's label for a dataset, which attracts pods.
-func (d *Daemon) unlabelledNow(ctx context.Context, c persistentvolume.Volume) error {
+// checkUnlabelled fails if the API server still has the node's label for a dataset, which attracts pods.
+func (d *Daemon) checkUnlabelled(ctx context.Context, c persistentvolume.Volume) error {
 	labels, err := d.api.NodeLabels(ctx, d.cfg.Node)
 	if err != nil {
 		return err
@@ -135,10 +136,10 @@ func (d *Daemon) unlabelledNow(ctx context.Context, c persistentvolume.Volume) e
 	return nil
 }
 
-// userNow asks the API server for a pod that has not ended, is on this node or on its way here, and names a
+// currentUser asks the API server for a pod that has not ended, is on this node or on its way here, and names a
 // claim of the dataset: the replica's claim; the readers' claim, as named by the replica and by the claimRef of
 // the readers' PersistentVolume; or the readers' claim of another namespace.
-func (d *Daemon) userNow(ctx context.Context, c persistentvolume.Volume) (pod string, err error) {
+func (d *Daemon) currentUser(ctx context.Context, c persistentvolume.Volume) (pod string, err error) {
 	claims := []eviction.ClaimKey{{Namespace: c.ClaimNamespace, Name: c.ClaimName}, {Namespace: c.ClaimNamespace, Name: c.Replica.Readers}}
 	readers, err := d.api.Volume(ctx, replica.ReadersPV(c.Replica.Dataset))
 	switch {
@@ -158,7 +159,7 @@ func (d *Daemon) userNow(ctx context.Context, c persistentvolume.Volume) (pod st
 		}
 	}
 	// Pods on their way come first: a pod that arrives in between is found among the pods of the node.
-	if pod, err := d.onItsWay(ctx, claims); err != nil || pod != "" {
+	if pod, err := d.podOnItsWay(ctx, claims); err != nil || pod != "" {
 		return pod, err
 	}
 	err = d.api.Pods(ctx, d.cfg.Node, func(one *corev1.Pod) {
@@ -169,14 +170,14 @@ func (d *Daemon) userNow(ctx context.Context, c persistentvolume.Volume) (pod st
 	return pod, err
 }
 
-// onItsWay asks the API server for a pod that names one of these claims and for which the scheduler has chosen this
+// podOnItsWay asks the API server for a pod that names one of these claims and for which the scheduler has chosen this
 // node. The choice may predate the label's removal, and the pod is bound only when all of its volumes are
 // provisioned, which may take minutes. Meanwhile the node is recorded on the pod, or on a claim of it that has no
 // volume yet.
 //
 // Thousands of pods may wait for a dataset. So their claims are read after the list, which fails if the next page is
 // requested too late, and each claim is read only once.
-func (d *Daemon) onItsWay(ctx context.Context, claims []eviction.ClaimKey) (pod string, err error) {
+func (d *Daemon) podOnItsWay(ctx context.Context, claims []eviction.ClaimKey) (pod string, err error) {
 	waiting := map[eviction.ClaimKey]string{} // a pod for each claim that waiting pods use
 	err = d.api.UnscheduledPods(ctx, corev1.NamespaceAll, func(one *corev1.Pod) {
 		switch {

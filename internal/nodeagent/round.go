@@ -39,15 +39,15 @@ func (d *Daemon) round(unbounded context.Context) (observation, error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return f, ctx.Err() // the daemon stops
 	}
-	d.maker.look(f, err)
+	d.ahead.setRound(f, err)
 	switch {
 	case err != nil:
-		d.hold()
+		d.clearQueues()
 	case d.cfg.DryRun:
 		d.announcePlan(ctx, f)
 	default:
 		d.enqueue(ctx, f)
-		d.enqueueMakes(f)
+		d.enqueueCreates(f)
 		d.enqueueTrims(ctx, f)
 	}
 	// The report is published before any PersistentVolume is deleted: it no longer counts the room of a volume
@@ -58,14 +58,14 @@ func (d *Daemon) round(unbounded context.Context) (observation, error) {
 		d.release(ctx, f)
 		d.undelete(ctx, f)
 		d.charge(ctx, f)
-		d.grant(ctx, f)
+		d.answerRequests(ctx, f)
 		d.evictReplicas(ctx, f)
 	}
 	if err == nil {
 		d.limit(f)
 		d.announceObservation(ctx, f)
 	}
-	d.out.Metrics.unequipped(d.unequipped())
+	d.out.Metrics.setToolsMissing(d.idleWithoutTools())
 	d.out.Metrics.round(f, err, published, time.Since(start))
 	d.announceOutcome(ctx, err)
 	d.announcePublished(ctx, published)
@@ -88,9 +88,9 @@ func (d *Daemon) announceReady(failed, published error) {
 	}
 }
 
-// unequipped reports whether the host lacks programs and has no PersistentVolume: such a node need not work. If the
-// PersistentVolumes are unknown, it is assumed to have some.
-func (d *Daemon) unequipped() bool {
+// idleWithoutTools reports whether the host lacks programs and has no PersistentVolume: such a node need not work. If
+// the PersistentVolumes are unknown, it is assumed to have some.
+func (d *Daemon) idleWithoutTools() bool {
 	known, synced := d.watches.persistentVolumes()
 	return synced && len(known) == 0 && len(d.cfg.Missing()) > 0
 }
@@ -241,7 +241,7 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 		}
 		if seen != nil {
 			d.releasedClaims.note(seen.UUID, seen.Pool(), said)
-			d.noteAsked(*seen, c)
+			d.noteKeptChecked(*seen, c)
 		}
 	}
 	if was, yes := keepsPV(f, c); yes {

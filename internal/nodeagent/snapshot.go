@@ -18,8 +18,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// mostProblem bounds the error on the PersistentVolume of a snapshot that was not taken.
-const mostProblem = 1000
+// maxProblem bounds the error on the PersistentVolume of a snapshot that was not taken.
+const maxProblem = 1000
 
 // errNotWanted: the PersistentVolume of the volume to be created is gone, is being deleted, or is not usable.
 var errNotWanted = errors.New("the volume is no longer wanted")
@@ -31,7 +31,7 @@ const roomPatience = 20 * time.Second
 
 // groupOf returns all snapshots of c's group, in the order of their PersistentVolumes' names. It returns
 // nil if one is missing or being deleted, or if c is not the first one that is not taken yet, which has the job.
-func groupOf(f observation, c *persistentvolume.Volume) (group []makeJob) {
+func groupOf(f observation, c *persistentvolume.Volume) (group []createJob) {
 	for i := range f.view.PersistentVolumes {
 		m := &f.view.PersistentVolumes[i]
 		switch {
@@ -40,10 +40,10 @@ func groupOf(f observation, c *persistentvolume.Volume) (group []makeJob) {
 		case m.Deleting || !m.Taken && m.PV < c.PV:
 			return nil
 		}
-		group = append(group, makeJob{pv: *m, object: f.objects[m.PV]})
+		group = append(group, createJob{pv: *m, object: f.objects[m.PV]})
 	}
-	names := func(j makeJob) string { return j.pv.PV }
-	slices.SortFunc(group, func(a, b makeJob) int { return cmp.Compare(names(a), names(b)) })
+	names := func(j createJob) string { return j.pv.PV }
+	slices.SortFunc(group, func(a, b createJob) int { return cmp.Compare(names(a), names(b)) })
 	var there []string
 	for _, j := range group {
 		there = append(there, names(j))
@@ -55,9 +55,9 @@ func groupOf(f observation, c *persistentvolume.Volume) (group []makeJob) {
 }
 
 // members returns the snapshots of a job.
-func (j makeJob) members() []makeJob {
+func (j createJob) members() []createJob {
 	if j.group == nil {
-		return []makeJob{j}
+		return []createJob{j}
 	}
 	return j.group
 }
@@ -77,7 +77,7 @@ func (d *Daemon) thaw(ctx context.Context) {
 }
 
 // stillWanted asks the API server, because a round's list may be older than the deletion.
-func (d *Daemon) stillWanted(ctx context.Context, j makeJob) error {
+func (d *Daemon) stillWanted(ctx context.Context, j createJob) error {
 	for _, m := range j.members() {
 		now, err := d.api.Volume(ctx, m.pv.PV)
 		switch {
@@ -91,7 +91,7 @@ func (d *Daemon) stillWanted(ctx context.Context, j makeJob) error {
 }
 
 // take takes the snapshots of a job, if they are still wanted.
-func (d *Daemon) take(ctx context.Context, j makeJob) ([]inventory.Volume, error) {
+func (d *Daemon) take(ctx context.Context, j createJob) ([]inventory.Volume, error) {
 	wanted := func(ctx context.Context) error { return d.stillWanted(ctx, j) }
 	var orders []node.Order
 	for _, m := range j.members() {
@@ -107,7 +107,7 @@ func (d *Daemon) take(ctx context.Context, j makeJob) ([]inventory.Volume, error
 // makeSnapshots takes the snapshots of a job and records the outcome on their PersistentVolumes, by which the
 // provisioner answers the caller. Killed in between, it leaves taken snapshots, which the next round finds and
 // records.
-func (d *Daemon) makeSnapshots(ctx context.Context, j makeJob) {
+func (d *Daemon) makeSnapshots(ctx context.Context, j createJob) {
 	made, err := d.take(ctx, j)
 	if ctx.Err() != nil {
 		return // the daemon stops; the next process takes them
@@ -118,7 +118,7 @@ func (d *Daemon) makeSnapshots(ctx context.Context, j makeJob) {
 	}
 	now := d.cfg.Now()
 	if errors.Is(err, node.ErrNoSpace) && d.failingFor(j, now) < roomPatience {
-		d.makeRetries.add(j.id(), now, err.Error())
+		d.createRetries.add(j.id(), now, err.Error())
 		klog.FromContext(ctx).V(1).Info("A snapshot waits for room", "persistentvolume", j.pv.PV, "err", err.Error())
 		return
 	}
@@ -129,18 +129,18 @@ func (d *Daemon) makeSnapshots(ctx context.Context, j makeJob) {
 		}
 	}
 	if i := slices.IndexFunc(wrote, apierrors.IsConflict); i >= 0 {
-		d.makeRetries.add(j.id(), now, wrote[i].Error())
+		d.createRetries.add(j.id(), now, wrote[i].Error())
 		return // another writer has changed the object
 	}
 	if err := errors.Join(append(wrote, err)...); err != nil {
-		if d.makeFailed(ctx, j, "Snapshot could not be taken", err) {
+		if d.createFailed(ctx, j, "Snapshot could not be taken", err) {
 			for _, m := range j.members() {
 				d.events.onVolume(m.object, warning, "SnapshotNotTaken", err.Error())
 			}
 		}
 		return
 	}
-	d.makeDone(j)
+	d.createSucceeded(j)
 	for _, m := range j.members() {
 		klog.FromContext(ctx).Info("Snapshot taken", "volume", eviction.KeyOfPersistentVolume(&m.pv).String(), "of", m.pv.CloneOf, "group", m.pv.SnapshotGroup)
 		d.events.onVolume(m.object, normal, "SnapshotTaken", "the snapshot of volume "+string(m.pv.CloneOf)+" is taken")
@@ -149,8 +149,8 @@ func (d *Daemon) makeSnapshots(ctx context.Context, j makeJob) {
 
 // failingFor returns how long ago a job first failed, by this node's clock. The creation times of PersistentVolumes
 // come from the API server's clock, which may differ.
-func (d *Daemon) failingFor(j makeJob, now time.Time) time.Duration {
-	r, failed := d.makeRetries.failed(j.id())
+func (d *Daemon) failingFor(j createJob, now time.Time) time.Duration {
+	r, failed := d.createRetries.failed(j.id())
 	if !failed {
 		return 0
 	}
@@ -161,14 +161,14 @@ func (d *Daemon) failingFor(j makeJob, now time.Time) time.Duration {
 // its group.
 func whatBecame(c *persistentvolume.Volume, made []inventory.Volume, err error) map[string]*string {
 	if err != nil {
-		return persistentvolume.NotTaken(clip(err.Error(), mostProblem))
+		return persistentvolume.NotTaken(clip(err.Error(), maxProblem))
 	}
 	i := slices.IndexFunc(made, func(v inventory.Volume) bool { return v.Group == c.Group && v.Name == c.Volume })
 	if i < 0 {
 		return persistentvolume.NotTaken("the node reported no result for this snapshot")
 	}
 	if v := made[i]; c.CopyOnWrite() {
-		return persistentvolume.Stored(v.Created, v.Size, v.Full)
+		return persistentvolume.Stored(v.Created, v.Size, v.FullSize)
 	}
 	return persistentvolume.Taken(made[i].Created, made[i].Size)
 }

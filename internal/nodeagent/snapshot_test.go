@@ -119,7 +119,7 @@ func TestStoreIsChargedAsItIs(t *testing.T) {
 	r.claimed("source", 10)
 	r.engine.with(func() {
 		for i := range r.engine.volumes {
-			r.engine.volumes[i].Full = 7 * volume.GiB
+			r.engine.volumes[i].FullSize = 7 * volume.GiB
 		}
 	})
 	object := storeObject(t, "snap", 0)
@@ -142,7 +142,7 @@ func TestSnapshotThatOverflows(t *testing.T) {
 			r.engine.volumes = without(without(r.engine.volumes, "snap"), "full")
 			for _, name := range []volume.Name{"snap", "full"} {
 				v := r.engine.volumes[0]
-				v.Name, v.UUID, v.Kind, v.SnapshotOf, v.Device, v.Stored = name, "uuid-"+string(name), volume.Snapshot, "source", 300*volume.MiB, percent*3*volume.MiB
+				v.Name, v.UUID, v.Kind, v.SnapshotOf, v.DeviceSize, v.Stored = name, "uuid-"+string(name), volume.Snapshot, "source", 300*volume.MiB, percent*3*volume.MiB
 				v.Overflowed = overflowed && name == "snap"
 				r.engine.volumes = append(r.engine.volumes, v)
 			}
@@ -186,7 +186,7 @@ func TestStoreThatFillsBetweenRounds(t *testing.T) {
 		r.engine.with(func() {
 			r.engine.volumes = without(r.engine.volumes, "snap")
 			v := r.engine.volumes[0]
-			v.Name, v.UUID, v.Kind, v.SnapshotOf, v.Device, v.Stored = "snap", "uuid-snap", volume.Snapshot, "source", 300*volume.MiB, volume.Bytes(to)*3*volume.MiB
+			v.Name, v.UUID, v.Kind, v.SnapshotOf, v.DeviceSize, v.Stored = "snap", "uuid-snap", volume.Snapshot, "source", 300*volume.MiB, volume.Bytes(to)*3*volume.MiB
 			r.engine.volumes = append(r.engine.volumes, v)
 		})
 		percent.Store(to)
@@ -220,7 +220,7 @@ func TestSnapshotWhoseDiskFails(t *testing.T) {
 		r.engine.with(func() {
 			r.engine.volumes = without(r.engine.volumes, "full")
 			v := r.engine.volumes[0]
-			v.Name, v.UUID, v.Kind, v.SnapshotOf, v.Device, v.Overflowed = "full", "uuid-full", volume.Snapshot, "source", 300*volume.MiB, overflowed
+			v.Name, v.UUID, v.Kind, v.SnapshotOf, v.DeviceSize, v.Overflowed = "full", "uuid-full", volume.Snapshot, "source", 300*volume.MiB, overflowed
 			r.engine.volumes = append(r.engine.volumes, v)
 		})
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// keptOrphans is how many orphans the NodeStorage shows.
-const keptOrphans = 50
+// maxOrphans is how many orphans the NodeStorage shows.
+const maxOrphans = 50
 
 // A report is the input of a status beside the observation of a round.
 type report struct {
@@ -36,7 +36,7 @@ type report struct {
 	discovered     []flexlvmv1.Discovered
 	discoveredFrom string
 	answers        []flexlvmv1.VolumeAnswer
-	notMade        func(id string) string // why a declared volume has not been created
+	createError    func(id string) string // why a declared volume has not been created
 	examined       *examination           // nil: not yet
 	policy         eviction.Policy
 	// origin returns the data of a released volume's PersistentVolume, by the volume's LVM UUID.
@@ -62,7 +62,7 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 			status = metav1.ConditionTrue
 		}
 		meta.SetStatusCondition(&is.Conditions, metav1.Condition{
-			Type: kind, Status: status, Reason: reason, Message: clip(message, mostMessage), LastTransitionTime: second(r.now),
+			Type: kind, Status: status, Reason: reason, Message: clip(message, maxMessage), LastTransitionTime: second(r.now),
 		})
 	}
 	ready, reason, message := readiness(f, r)
@@ -87,10 +87,10 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.Pools = uniquePools(is.Pools)
 	is.Summary = flexlvmv1.Summarize(is.Pools)
 	is.Volumes = int32(len(f.inventory.Volumes))
-	is.DeclaredVolumes = declaredVolumes(f, r.notMade)
+	is.DeclaredVolumes = declaredVolumes(f, r.createError)
 	is.Orphans = orphanStatus(f.result, r.healing)
 	is.OrphanCount = int32(len(is.Orphans))
-	is.Orphans = is.Orphans[:min(len(is.Orphans), keptOrphans)]
+	is.Orphans = is.Orphans[:min(len(is.Orphans), maxOrphans)]
 	unseen := releasedUnseen(f.inventory, was.Released)
 	is.Released = append(releasedStatus(f.result.Released, r.origin, was.Released, unseen), unseen...)
 	is.ReleasedCount = int32(len(f.result.Released) + len(unseen))
@@ -111,18 +111,18 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 func observedPool(p eviction.PoolResult, f observation, policy eviction.Policy, was []flexlvmv1.Pool) flexlvmv1.Pool {
 	one := poolStatus(p)
 	if !growsIn(f.view, p.Pool.Name) {
-		coarsen(&one, was)
+		roundThinPool(&one, was)
 	}
 	one.BusyPercent = int32(f.busy[p.Pool.Name])
 	if policy.Headroom == eviction.HeadroomAuto && p.Pool.Thin == nil {
 		for _, v := range eviction.RecentInUse(f.view, p.Pool) {
-			one.RecentVolumes = append(one.RecentVolumes, flexlvmv1.RecentVolume{Room: quantity(v.Device), Created: second(v.Created)})
+			one.RecentVolumes = append(one.RecentVolumes, flexlvmv1.RecentVolume{Room: quantity(v.DeviceSize), Created: second(v.Created)})
 		}
 	}
 	return one
 }
 
-// growsIn reports whether a volume of a pool waits for room to grow. If so, its numbers are not coarsened: the
+// growsIn reports whether a volume of a pool waits for room to grow. If so, its numbers are not rounded: the
 // provisioner goes by the report, and a thin pool frees exactly the room that a growth needs.
 func growsIn(view eviction.View, pool volume.PoolName) bool {
 	return slices.ContainsFunc(view.PersistentVolumes, func(c persistentvolume.Volume) bool { return c.Growing > c.Size && c.Pool() == pool })
@@ -164,7 +164,7 @@ func poolStatus(p eviction.PoolResult) flexlvmv1.Pool {
 		Size: quantity(p.Pool.Size), Free: quantity(p.Pool.Free),
 		Reclaimable: quantity(p.Reclaimable), Promised: quantity(p.Promised),
 		ReclaimableReplicas: quantity(p.Replicas), Removing: quantity(p.Removing),
-		Allocatable: quantity(p.Allocatable), ExtentSize: quantity(p.Pool.Extent), Closed: clip(p.Closed, mostMessage),
+		Allocatable: quantity(p.Allocatable), ExtentSize: quantity(p.Pool.Extent), Closed: clip(p.Closed, maxMessage),
 		DeviceFree: onDevices(p.Pool.DeviceFree), DeviceReclaimable: onDevices(p.DeviceReclaimable),
 		UsedPercent: int32(p.UsedPercent), VolumesByState: byState, ForeignVolumes: int32(p.Foreign),
 		MetadataUsedPercent: int32(eviction.MetadataUsedPercent(p.Pool)), MissingDevices: int32(p.Pool.Missing),
@@ -182,12 +182,12 @@ func poolStatus(p eviction.PoolResult) flexlvmv1.Pool {
 	return out
 }
 
-// mostDevices is how many devices of a pool the NodeStorage shows; no layout needs more.
-const mostDevices = 128
+// maxDevices is how many devices of a pool the NodeStorage shows; no layout needs more.
+const maxDevices = 128
 
 func onDevices(all []volume.Bytes) []resource.Quantity {
 	var out []resource.Quantity
-	for _, bytes := range all[:min(len(all), mostDevices)] {
+	for _, bytes := range all[:min(len(all), maxDevices)] {
 		out = append(out, quantity(bytes))
 	}
 	return out
@@ -221,7 +221,7 @@ func orphanStatus(r eviction.Result, healing map[string]bool) []flexlvmv1.Orphan
 		one := flexlvmv1.Orphan{
 			Pool: string(v.Group), Name: string(v.Name), State: string(v.State), Namespace: v.Namespace,
 			Size: quantity(v.Size), FilesystemUUID: v.FS, FSType: string(v.FSType), Encrypted: v.Encrypted, Created: second(v.Created), LastUsed: second(v.LastUsed),
-			Problem: clip(v.Problem, mostMessage),
+			Problem: clip(v.Problem, maxMessage),
 		}
 		if v.Kind != volume.Claim {
 			one.Kind = string(v.Kind)

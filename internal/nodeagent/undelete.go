@@ -58,7 +58,7 @@ func (d *Daemon) undeleteOne(ctx context.Context, f observation, u eviction.Unde
 	if err := d.sameCluster(ctx); err != nil {
 		return err
 	}
-	now, err := d.asJudged(ctx, object, saysTheSame)
+	now, err := d.asJudged(ctx, object, sameVolume)
 	if err != nil {
 		return err
 	}
@@ -75,27 +75,27 @@ func (d *Daemon) undeleteOne(ctx context.Context, f observation, u eviction.Unde
 		d.events.onClaim(ctx, claimOfObject(object), normal, "VolumeUndeleted", message)
 		d.kick() // so that the report includes it
 	}
-	return d.removeMark(ctx, now)
+	return d.removeUndeleteAnnotation(ctx, now)
 }
 
-// removeMark removes the annotation from a PersistentVolume whose volume is ready. Others may write to the
-// object at the same time.
-func (d *Daemon) removeMark(ctx context.Context, object *corev1.PersistentVolume) error {
+// removeUndeleteAnnotation removes the annotation from a PersistentVolume whose volume is ready. Others may write to
+// the object at the same time.
+func (d *Daemon) removeUndeleteAnnotation(ctx context.Context, object *corev1.PersistentVolume) error {
 	for tries := 1; ; tries++ {
 		err := d.api.Annotate(ctx, object, map[string]*string{pv.AnnotationUndelete: nil})
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) || tries == 3 {
 			return err
 		}
-		if object, err = d.asJudged(ctx, object, saysTheSame); err != nil {
+		if object, err = d.asJudged(ctx, object, sameVolume); err != nil {
 			return err
 		}
 	}
 }
 
-// saysTheSame reports whether two states of a PersistentVolume agree about its volume. A usable one may have
+// sameVolume reports whether two states of a PersistentVolume agree about its volume. A usable one may have
 // been bound in between: kube-controller-manager writes to new objects, so another resourceVersion alone does
 // not require another round.
-func saysTheSame(seen, now *corev1.PersistentVolume) bool {
+func sameVolume(seen, now *corev1.PersistentVolume) bool {
 	was, err := persistentvolume.Parse(seen)
 	if err != nil {
 		return false

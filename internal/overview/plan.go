@@ -199,7 +199,7 @@ func planFor(view eviction.View, policy eviction.Policy, pool volume.PoolName) (
 	for _, e := range eviction.Plan(view, policy).Evictions {
 		if e.Volume.Pool() == pool {
 			plan = append(plan, e)
-			freed += e.Volume.Device
+			freed += e.Volume.DeviceSize
 		}
 	}
 	return plan, freed
@@ -262,7 +262,7 @@ func later(e Eviction) int {
 
 func evictionOf(node string, e eviction.Eviction) Eviction {
 	return Eviction{
-		Node: node, Pool: string(e.Volume.Pool()), Name: string(e.Volume.Name), Namespace: e.Volume.Namespace, Room: e.Volume.Device,
+		Node: node, Pool: string(e.Volume.Pool()), Name: string(e.Volume.Name), Namespace: e.Volume.Namespace, Room: e.Volume.DeviceSize,
 		LastUsed: metav1.NewTime(e.Volume.LastUsed), Reason: e.Reason, Message: e.Message,
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-func TestMeter(t *testing.T) {
+func TestDiskLoad(t *testing.T) {
 	now, used := time.Unix(1000, 0), map[string]time.Duration{"/dev/a": time.Hour, "/dev/b": 0}
-	m := newMeter(func(device string) (time.Duration, error) {
+	m := newDiskLoad(func(device string) (time.Duration, error) {
 		total, known := used[device]
 		if !known {
 			return 0, errors.New("no such device")
@@ -46,5 +46,5 @@ func TestMeter(t *testing.T) {
 	}
 	used["/dev/a"] = 0
 	require.Equal(t, 50, m.measure(now.Add(time.Minute), pools)["one"], "the counter began anew")
-	require.Nil(t, newMeter(nil).measure(now, pools))
+	require.Nil(t, newDiskLoad(nil).measure(now, pools))
 }

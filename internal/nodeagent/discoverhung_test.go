@@ -61,7 +61,7 @@ func newHangingRig(t *testing.T) (*rig, *fakeDisks, blockedCleaning) {
 
 // A scan of one disk hangs. Cleanings are still confirmed. After some minutes the scan counts as failed: its results
 // may be outdated, so no disk is ready, and cleanings stop.
-func TestLookThatHangs(t *testing.T) {
+func TestScanThatHangs(t *testing.T) {
 	t.Parallel()
 	r, disks, blocked := newHangingRig(t)
 	hangs, goOn := r.hangingDisk(disks)
@@ -80,7 +80,7 @@ func TestLookThatHangs(t *testing.T) {
 	waitFor(t, blocked.stopped, "it goes on cleaning")
 
 	// The results of the hung scan are dropped, and the disks are scanned again.
-	looks, goOnLooking := r.blockLooks(disks)
+	looks, goOnLooking := r.blockScans(disks)
 	goOn()
 	waitFor(t, looks, "it does not look again")
 	r.rounds(2)
@@ -93,7 +93,7 @@ func TestLookThatHangs(t *testing.T) {
 }
 
 // A cleaning that the API server does not confirm while a scan hangs is stopped.
-func TestCleaningIsNotConfirmedWhileALookHangs(t *testing.T) {
+func TestCleaningIsNotConfirmedWhileAScanHangs(t *testing.T) {
 	t.Parallel()
 	r, disks, blocked := newHangingRig(t)
 	hangs, _ := r.hangingDisk(disks)
@@ -104,10 +104,10 @@ func TestCleaningIsNotConfirmedWhileALookHangs(t *testing.T) {
 }
 
 // A stopping daemon does not wait for a hung scan.
-func TestDaemonEndsWhileALookHangs(t *testing.T) {
+func TestDaemonEndsWhileAScanHangs(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
-	looks, _ := r.blockLooks(disks)
+	looks, _ := r.blockScans(disks)
 	stop := r.start()
 	waitFor(t, looks, "it does not look")
 	ended := make(chan struct{})

@@ -12,17 +12,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A SizeKeeper enforces the sizes of directories in this node's NFS exports: *nfsquota.Keeper, in production.
-type SizeKeeper interface {
+// A SizeEnforcer enforces the sizes of directories in this node's NFS exports: *nfsquota.Keeper, in production.
+type SizeEnforcer interface {
 	// Reconcile makes one pass, and reports its findings for each export.
 	Reconcile(ctx context.Context) []nfsquota.Report
 	// Await returns when directories have been created or deleted, after most, or when ctx ends.
 	Await(ctx context.Context, most time.Duration)
 }
 
-// holdSizes enforces the sizes until ctx ends, concurrently with the rounds: it concerns no LVM volume, and
+// enforceSizes enforces the sizes until ctx ends, concurrently with the rounds: it concerns no LVM volume, and
 // needs no API server.
-func (d *Daemon) holdSizes(ctx context.Context) {
+func (d *Daemon) enforceSizes(ctx context.Context) {
 	if d.cfg.DryRun || d.cfg.Sizes == nil {
 		return
 	}
@@ -40,7 +40,7 @@ func (d *Daemon) holdSizes(ctx context.Context) {
 
 // announceSizes announces sizes in an export that are not enforced, or enforced again.
 func (d *Daemon) announceSizes(ctx context.Context, r nfsquota.Report) {
-	d.out.Metrics.sizesHeld(r.Export, r.Asked, r.Held)
+	d.out.Metrics.setSizes(r.Export, r.Asked, r.Held)
 	why := ""
 	switch {
 	case r.Err != nil:

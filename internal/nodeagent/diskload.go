@@ -17,13 +17,13 @@ const (
 	busyStep = 10
 )
 
-// A meter measures how busy the disks of pools are: the share of time in which a device has requests, as an
+// A diskLoad measures how busy the disks of pools are: the share of time in which a device has requests, as an
 // exponential moving average. It belongs to the goroutine of the rounds.
-type meter struct {
+type diskLoad struct {
 	// ioTime returns how long a device has been busy since some instant.
-	ioTime  func(device string) (time.Duration, error)
-	devices map[string]sample
-	told    map[volume.PoolName]int
+	ioTime   func(device string) (time.Duration, error)
+	devices  map[string]sample
+	reported map[volume.PoolName]int
 }
 
 type sample struct {
@@ -32,14 +32,14 @@ type sample struct {
 	busy   float64 // 0 to 1
 }
 
-func newMeter(ioTime func(string) (time.Duration, error)) *meter {
-	return &meter{ioTime: ioTime, devices: map[string]sample{}, told: map[volume.PoolName]int{}}
+func newDiskLoad(ioTime func(string) (time.Duration, error)) *diskLoad {
+	return &diskLoad{ioTime: ioTime, devices: map[string]sample{}, reported: map[volume.PoolName]int{}}
 }
 
 // measure returns the load of each pool in per cent, that of its busiest device. A device that cannot be read
 // counts as idle.
-func (m *meter) measure(now time.Time, pools []inventory.Pool) map[volume.PoolName]int {
-	if m.ioTime == nil {
+func (l *diskLoad) measure(now time.Time, pools []inventory.Pool) map[volume.PoolName]int {
+	if l.ioTime == nil {
 		return nil
 	}
 	seen := map[string]sample{}
@@ -49,23 +49,23 @@ func (m *meter) measure(now time.Time, pools []inventory.Pool) map[volume.PoolNa
 		for _, device := range p.Devices {
 			s, known := seen[device]
 			if !known {
-				s = m.sample(now, device)
+				s = l.sample(now, device)
 				seen[device] = s
 			}
 			most = max(most, s.busy)
 		}
-		out[p.Name] = m.steady(p.Name, 100*most)
+		out[p.Name] = l.roundLoad(p.Name, 100*most)
 	}
-	m.devices, m.told = seen, out
+	l.devices, l.reported = seen, out
 	return out
 }
 
-func (m *meter) sample(now time.Time, device string) sample {
-	total, err := m.ioTime(device)
+func (l *diskLoad) sample(now time.Time, device string) sample {
+	total, err := l.ioTime(device)
 	if err != nil {
 		return sample{}
 	}
-	was, known := m.devices[device]
+	was, known := l.devices[device]
 	is := sample{at: now, ioTime: total, busy: was.busy}
 	span := now.Sub(was.at)
 	if !known || was.at.IsZero() || span <= 0 || total < was.ioTime {
@@ -77,10 +77,10 @@ func (m *meter) sample(now time.Time, device string) sample {
 	return is
 }
 
-// steady rounds to steps. The last value stays unless the load has moved by most of a step, because a load
+// roundLoad rounds to steps. The last value stays unless the load has moved by most of a step, because a load
 // between two steps would be reported again every round.
-func (m *meter) steady(pool volume.PoolName, percent float64) int {
-	was := m.told[pool]
+func (l *diskLoad) roundLoad(pool volume.PoolName, percent float64) int {
+	was := l.reported[pool]
 	if math.Abs(percent-float64(was)) < 0.8*busyStep {
 		return was
 	}

@@ -8,17 +8,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// inFlight remembers the evictions of this process whose removal has failed. Such a removal may have been
+// failedEvictions remembers the evictions of this process whose removal has failed. Such a removal may have been
 // committed; then no plan names the volume any more, but the reason for its eviction must still be announced.
-// inFlight may be used from several goroutines.
-type inFlight struct {
+// failedEvictions may be used from several goroutines.
+type failedEvictions struct {
 	mu     sync.Mutex
 	byUUID map[string]job
 }
 
-func newInFlight() *inFlight { return &inFlight{byUUID: map[string]job{}} }
+func newFailedEvictions() *failedEvictions { return &failedEvictions{byUUID: map[string]job{}} }
 
-func (b *inFlight) note(j job) {
+func (b *failedEvictions) note(j job) {
 	if j.eviction == nil {
 		return
 	}
@@ -27,14 +27,14 @@ func (b *inFlight) note(j job) {
 	b.byUUID[j.volume.UUID] = j
 }
 
-func (b *inFlight) of(uuid string) (job, bool) {
+func (b *failedEvictions) of(uuid string) (job, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	j, there := b.byUUID[uuid]
 	return j, there
 }
 
-func (b *inFlight) drop(uuid string) {
+func (b *failedEvictions) drop(uuid string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.byUUID, uuid)
@@ -42,7 +42,7 @@ func (b *inFlight) drop(uuid string) {
 
 // gone returns and drops the evictions whose volumes are missing from an inventory that has their pools. It
 // also drops those whose volumes are wanted again.
-func (b *inFlight) gone(in inventory.Inventory) (out []job) {
+func (b *failedEvictions) gone(in inventory.Inventory) (out []job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for uuid, j := range b.byUUID {

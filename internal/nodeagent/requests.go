@@ -16,8 +16,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// keptAnswers bounds the remembered answers: a lagging watch still shows requests that were answered long ago.
-const keptAnswers = 100
+// maxAnswers bounds the remembered answers: a lagging watch still shows requests that were answered long ago.
+const maxAnswers = 100
 
 // requested returns the requests in the node's NodeStorage that have no answer yet.
 func (d *Daemon) requested() (out []flexlvmv1.VolumeRequest) {
@@ -37,10 +37,10 @@ func answered(answers []flexlvmv1.VolumeAnswer, id string) bool {
 	return slices.ContainsFunc(answers, func(a flexlvmv1.VolumeAnswer) bool { return a.ID == id })
 }
 
-// grant carries out what people have requested of the node. The round's PersistentVolumes were confirmed with
-// the API server (mustConfirm), and so is each request (stillAsked). Killed before the answer is written, it
+// answerRequests carries out what people have requested of the node. The round's PersistentVolumes were confirmed with
+// the API server (mustConfirm), and so is each request (isStillRequested). Killed before the answer is written, it
 // leaves the request, which is then carried out again.
-func (d *Daemon) grant(ctx context.Context, f observation) {
+func (d *Daemon) answerRequests(ctx context.Context, f observation) {
 	if !f.confirmed {
 		return
 	}
@@ -49,12 +49,12 @@ func (d *Daemon) grant(ctx context.Context, f observation) {
 		if ctx.Err() != nil {
 			return
 		}
-		asked, err := d.stillAsked(ctx, r)
+		requested, err := d.isStillRequested(ctx, r)
 		if err != nil {
 			klog.FromContext(ctx).V(1).Info("It is unknown whether a request is still wanted; it waits", "volume", r.Group+"/"+r.Name, "err", err.Error())
 			return
 		}
-		if !asked {
+		if !requested {
 			continue
 		}
 		if moved[r.Group+"/"+r.Name] {
@@ -62,23 +62,23 @@ func (d *Daemon) grant(ctx context.Context, f observation) {
 			continue
 		}
 		moved[r.Group+"/"+r.Name] = true
-		message, err := d.grantOne(ctx, f, r)
+		message, err := d.answerRequest(ctx, f, r)
 		if err != nil {
 			message = err.Error()
 		}
-		if len(d.answers) >= keptAnswers {
+		if len(d.answers) >= maxAnswers {
 			d.answers = d.answers[1:]
 		}
-		d.answers = append(d.answers, flexlvmv1.VolumeAnswer{ID: r.ID, Done: err == nil, Message: clip(message, mostMessage)})
+		d.answers = append(d.answers, flexlvmv1.VolumeAnswer{ID: r.ID, Done: err == nil, Message: clip(message, maxMessage)})
 		klog.FromContext(ctx).Info("Answered a request about a volume", "volume", r.Group+"/"+r.Name, "to", r.State, "done", err == nil, "answer", message)
 		d.kick() // the next report has the answer
 	}
 }
 
-// stillAsked reports whether the API server has a request, and no answer to it. The watch is not enough: it may
+// isStillRequested reports whether the API server has a request, and no answer to it. The watch is not enough: it may
 // lag, and a user relies on the withdrawal of a request; and a new daemon may not have seen its predecessor's
 // answers.
-func (d *Daemon) stillAsked(ctx context.Context, r flexlvmv1.VolumeRequest) (bool, error) {
+func (d *Daemon) isStillRequested(ctx context.Context, r flexlvmv1.VolumeRequest) (bool, error) {
 	own, err := d.api.NodeStorage(ctx, d.cfg.Node)
 	if apierrors.IsNotFound(err) {
 		return false, nil
@@ -90,7 +90,7 @@ func (d *Daemon) stillAsked(ctx context.Context, r flexlvmv1.VolumeRequest) (boo
 	return there && !answered(own.Status.Answers, r.ID), nil
 }
 
-func (d *Daemon) grantOne(ctx context.Context, f observation, r flexlvmv1.VolumeRequest) (string, error) {
+func (d *Daemon) answerRequest(ctx context.Context, f observation, r flexlvmv1.VolumeRequest) (string, error) {
 	to := volume.State(r.State)
 	v, err := eviction.AdmitRequest(f.view, eviction.Request{Time: r.Time.Time, Group: volume.Group(r.Group), Name: volume.Name(r.Name), FS: r.FilesystemUUID, To: to})
 	if err != nil {
@@ -101,7 +101,7 @@ func (d *Daemon) grantOne(ctx context.Context, f observation, r flexlvmv1.Volume
 		return fmt.Sprintf("%s is %s already", key, to), nil
 	}
 	if to == volume.Unreferenced {
-		if err := d.unnamed(ctx, v); err != nil {
+		if err := d.checkUnnamed(ctx, v); err != nil {
 			return "", err
 		}
 	}

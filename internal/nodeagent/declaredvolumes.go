@@ -15,7 +15,7 @@ import (
 
 // prepare creates a declared volume before it has a claim, if its PersistentVolume still exists: a round's list
 // may be older than the deletion.
-func (d *Daemon) prepare(ctx context.Context, j makeJob, spec volume.Spec) {
+func (d *Daemon) prepare(ctx context.Context, j createJob, spec volume.Spec) {
 	c := j.pv
 	err := d.engine.Prepare(ctx, spec, func(ctx context.Context) error { return d.stillWanted(ctx, j) })
 	if ctx.Err() != nil {
@@ -25,11 +25,11 @@ func (d *Daemon) prepare(ctx context.Context, j makeJob, spec volume.Spec) {
 	switch {
 	case errors.Is(err, errNotWanted):
 	case err != nil:
-		if d.makeFailed(ctx, j, "Declared volume could not be created", err) {
+		if d.createFailed(ctx, j, "Declared volume could not be created", err) {
 			d.events.onVolume(j.object, warning, "VolumeNotMade", err.Error()+"; it is retried")
 		}
 	default:
-		d.makeDone(j)
+		d.createSucceeded(j)
 		klog.FromContext(ctx).Info("Declared volume created", "volume", eviction.KeyOfPersistentVolume(&c).String(), "persistentvolume", c.PV)
 		d.events.onVolume(j.object, normal, "VolumeMade", "the volume was created and waits for its claim")
 	}
@@ -44,10 +44,10 @@ func declaredVolumes(f observation, failed func(id string) (why string)) (out []
 			made[eviction.KeyOf(v).String()] = true
 		}
 	}
-	amiss := map[string]string{}
+	problems := map[string]string{}
 	for _, v := range f.verdicts {
 		if v.Action == eviction.ActionReport {
-			amiss[string(v.PersistentVolume.UID)] = v.Why
+			problems[string(v.PersistentVolume.UID)] = v.Why
 		}
 	}
 	for i := range f.view.PersistentVolumes {
@@ -59,12 +59,12 @@ func declaredVolumes(f observation, failed func(id string) (why string)) (out []
 		switch {
 		case made[eviction.KeyOfPersistentVolume(c).String()]:
 			one.State = flexlvmv1.DeclaredMade
-		case amiss[string(c.UID)] != "":
-			one.Message = clip(amiss[string(c.UID)], mostMessage)
+		case problems[string(c.UID)] != "":
+			one.Message = clip(problems[string(c.UID)], maxMessage)
 		case c.Encrypted:
 			one.Message = "it is encrypted, so it is created by its first mount, which has the key"
 		default:
-			one.Message = clip(failed(string(c.UID)), mostReason)
+			one.Message = clip(failed(string(c.UID)), maxReason)
 		}
 		out = append(out, one)
 	}
@@ -72,8 +72,8 @@ func declaredVolumes(f observation, failed func(id string) (why string)) (out []
 	return out[:min(len(out), flexlvmv1.MostDeclaredVolumes)]
 }
 
-// whyNotMade returns the last error of creating a declared volume; empty if there was no attempt.
-func (d *Daemon) whyNotMade(id string) string {
-	r, _ := d.makeRetries.failed(id)
+// createError returns the last error of creating a declared volume; empty if there was no attempt.
+func (d *Daemon) createError(id string) string {
+	r, _ := d.createRetries.failed(id)
 	return r.why
 }

@@ -25,13 +25,13 @@ func TestOneOfTwoDaemonsWorks(t *testing.T) {
 	dir := lock.Dir(t.TempDir())
 	turn := func() (func(), bool, error) { return dir.Try("daemon.lock", "node daemon") }
 	first := newRig(t)
-	first.config.Turn = turn
+	first.config.Lock = turn
 	stop := first.start()
 	first.eventually(func() bool { return first.ready.Load() > 0 }, "the first does not work")
 	require.EqualValues(t, 0, first.metric("flexlvm_gc_standby"))
 
 	second := newRig(t)
-	second.config.Turn = turn
+	second.config.Lock = turn
 	second.claimed("big", 70)
 	second.volume("old", volume.Unreferenced, 15, evictiontest.LastUsed(50))
 	end := second.start()
@@ -57,19 +57,19 @@ func TestOneOfTwoDaemonsWorks(t *testing.T) {
 func TestWaitingDaemonEnds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.config.Turn = func() (func(), bool, error) { return nil, false, nil }
+	r.config.Lock = func() (func(), bool, error) { return nil, false, nil }
 	stop := r.start()
 	r.eventually(func() bool { return r.metric("flexlvm_gc_standby") == 1 }, "it does not wait")
 	stop() // requires that Run returns without an error
 }
 
 // If it cannot be determined whether another daemon works, this one does not work.
-func TestTurnThatCannotBeTaken(t *testing.T) {
+func TestLockThatCannotBeAcquired(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	daemon, err := nodeagent.New(nodeagent.Config{
 		Node: "node-1", Policy: eviction.DefaultPolicy(), Interval: time.Minute,
-		Turn: func() (func(), bool, error) { return nil, false, errors.New("only user 0 may write to it") },
+		Lock: func() (func(), bool, error) { return nil, false, errors.New("only user 0 may write to it") },
 	}, r.engine, r.api.client(), nodeagent.Outlets{Metrics: nodeagent.NewMetrics(prometheus.NewRegistry())})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -88,7 +88,7 @@ func TestDryRunBesideTheDaemon(t *testing.T) {
 	dry := newRig(t)
 	dry.api, dry.engine, dry.clock, dry.config.Now = r.api, r.engine, r.clock, r.config.Now
 	dry.config.DryRun, dry.config.Policy.HighPercent, dry.config.Policy.LowPercent = true, 50, 10
-	dry.config.Taken = func() (bool, error) {
+	dry.config.Locked = func() (bool, error) {
 		if taken.Load() == 1 {
 			return false, errors.New("only user 0 may look")
 		}

@@ -105,7 +105,7 @@ func (l *logged) all() string {
 	return strings.Join(l.lines, "\n")
 }
 
-func TestDryRunHoldsNoSizes(t *testing.T) {
+func TestDryRunEnforcesNoSizes(t *testing.T) {
 	r := newRig(t)
 	k := &fakeKeeper{}
 	k.says(nfsquota.Report{}, nil)

@@ -22,8 +22,8 @@ func pvNew(o *corev1.PersistentVolume) {
 	o.Spec.ClaimRef.ResourceVersion = "7"
 }
 
-// appear creates PersistentVolumes one after the other, and waits until the maker has handled all of them: the last
-// one is a volume that it creates.
+// appear creates PersistentVolumes one after the other, and waits until the aheadCreator has handled all of them: the
+// last one is a volume that it creates.
 func (r *rig) appear(all ...*corev1.PersistentVolume) {
 	r.t.Helper()
 	for _, o := range all {

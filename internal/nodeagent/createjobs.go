@@ -14,34 +14,34 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A makeJob is a PersistentVolume whose volume is created before its first mount: a copy, a snapshot, or a
+// A createJob is a PersistentVolume whose volume is created before its first mount: a copy, a snapshot, or a
 // declared volume.
-type makeJob struct {
+type createJob struct {
 	pv     persistentvolume.Volume
 	object *corev1.PersistentVolume
 	// group lists all snapshots of the group, if this one is taken together with others; else nil.
-	group []makeJob
+	group []createJob
 	// sourceLost is why the source of this copy has lost its content, according to the source's PersistentVolume.
 	sourceLost string
 }
 
 // id returns the UID of the job's PersistentVolume, which identifies its retries.
-func (j makeJob) id() string { return string(j.pv.UID) }
+func (j createJob) id() string { return string(j.pv.UID) }
 
 // topic returns the topic of the job's announcements.
-func (j makeJob) topic() string { return "make " + j.id() }
+func (j createJob) topic() string { return "make " + j.id() }
 
-// enqueueMakes passes the volumes that are to be created to their queues. A copy of a large volume takes a while,
+// enqueueCreates passes the volumes that are to be created to their queues. A copy of a large volume takes a while,
 // because it gets a new log, and full copies may take hours.
-func (d *Daemon) enqueueMakes(f observation) {
-	var quick, slow []makeJob
-	atWork, busy := d.makeQueue.at()
-	slowAtWork, slowBusy := d.slowMakeQueue.at()
+func (d *Daemon) enqueueCreates(f observation) {
+	var quick, slow []createJob
+	atWork, busy := d.createQueue.at()
+	slowAtWork, slowBusy := d.slowCreateQueue.at()
 	for _, c := range append(eviction.Copies(f.view), eviction.LocalVolumesToCreate(f.view)...) {
-		if d.makeRetries.waits(string(c.UID), f.at) || busy && atWork.pv.UID == c.UID || slowBusy && slowAtWork.pv.UID == c.UID {
+		if d.createRetries.waits(string(c.UID), f.at) || busy && atWork.pv.UID == c.UID || slowBusy && slowAtWork.pv.UID == c.UID {
 			continue
 		}
-		j := makeJob{pv: c, object: f.objects[c.PV], sourceLost: f.lostSource(&c)}
+		j := createJob{pv: c, object: f.objects[c.PV], sourceLost: f.lostSource(&c)}
 		if c.SnapshotGroup != "" {
 			if j.group = groupOf(f, &c); j.group == nil {
 				continue
@@ -55,12 +55,12 @@ func (d *Daemon) enqueueMakes(f observation) {
 			quick = append(quick, j)
 		}
 	}
-	d.makeQueue.set(quick)
-	d.slowMakeQueue.set(slow)
+	d.createQueue.set(quick)
+	d.slowCreateQueue.set(slow)
 }
 
-// makeOne runs one job of the make queues.
-func (d *Daemon) makeOne(ctx context.Context, j makeJob) {
+// runCreateJob runs one job of the create queues.
+func (d *Daemon) runCreateJob(ctx context.Context, j createJob) {
 	c, log := j.pv, klog.FromContext(ctx)
 	if c.Kind == volume.Snapshot {
 		d.makeSnapshots(ctx, j)
@@ -76,14 +76,14 @@ func (d *Daemon) makeOne(ctx context.Context, j makeJob) {
 	}
 	defer d.kick()
 	if err == nil {
-		d.makeDone(j)
+		d.createSucceeded(j)
 		log.Info("Volume made as a copy", "volume", eviction.KeyOfPersistentVolume(&c).String(), "of", c.CloneOf, "persistentvolume", c.PV)
 		message := "the copy of volume " + string(c.CloneOf) + " is taken: later writes to that volume are not in it"
 		d.events.onVolume(j.object, normal, "VolumeCopied", message)
 		d.events.onClaim(ctx, claimOfObject(j.object), normal, "VolumeCopied", message)
 		return
 	}
-	if d.makeFailed(ctx, j, "Copy could not be made", err) {
+	if d.createFailed(ctx, j, "Copy could not be made", err) {
 		message := err.Error() + "; it is retried"
 		d.events.onVolume(j.object, warning, "VolumeNotCopied", message)
 		d.events.onClaim(ctx, claimOfObject(j.object), warning, "VolumeNotCopied", message)
@@ -92,7 +92,7 @@ func (d *Daemon) makeOne(ctx context.Context, j makeJob) {
 
 // makeCopy does not copy a snapshot that is recorded as lost, whatever the node shows now: after a reboot, LVM may show a
 // snapshot as valid again that is not.
-func (d *Daemon) makeCopy(ctx context.Context, j makeJob) error {
+func (d *Daemon) makeCopy(ctx context.Context, j createJob) error {
 	if j.sourceLost != "" {
 		return fmt.Errorf("copy snapshot %s/%s: it is lost, as its PersistentVolume says: %s", j.pv.Group, j.pv.CloneOf, j.sourceLost)
 	}
@@ -123,16 +123,16 @@ func specOf(c *persistentvolume.Volume) volume.Spec {
 	}
 }
 
-// makeDone clears the failures of a job.
-func (d *Daemon) makeDone(j makeJob) {
-	d.makeRetries.clear(j.id())
+// createSucceeded clears the failures of a job.
+func (d *Daemon) createSucceeded(j createJob) {
+	d.createRetries.clear(j.id())
 	d.dedupe.end(j.topic())
 }
 
-// makeFailed schedules a job's retry. If the error is new, it logs what has failed, and returns true.
-func (d *Daemon) makeFailed(ctx context.Context, j makeJob, what string, err error) bool {
+// createFailed schedules a job's retry. If the error is new, it logs what has failed, and returns true.
+func (d *Daemon) createFailed(ctx context.Context, j createJob, what string, err error) bool {
 	c, now := j.pv, d.cfg.Now()
-	b := d.makeRetries.add(j.id(), now, err.Error())
+	b := d.createRetries.add(j.id(), now, err.Error())
 	if !d.dedupe.note(j.topic(), err.Error(), now) {
 		return false
 	}

@@ -47,7 +47,7 @@ func TestKeptVolumeIsNeverOnOffer(t *testing.T) {
 }
 
 // All of many unreferenced volumes are on offer after a few rounds. The API server is asked about each volume once.
-func TestUnreferencedVolumesAreAskedAboutOnce(t *testing.T) {
+func TestUnreferencedVolumesAreCheckedOnce(t *testing.T) {
 	t.Parallel()
 	const many = 70 // more volumes than one round asks about
 	r := newRig(t)

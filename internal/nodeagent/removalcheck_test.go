@@ -131,8 +131,8 @@ func TestPersistentVolumeOfAnotherNodeThatMeansAnother(t *testing.T) {
 func TestUnansweredEndsWithAnAnswer(t *testing.T) {
 	d := &Daemon{unanswered: newBackoff(time.Second, time.Minute)}
 	d.unanswered.add("uuid", time.Now(), "no answer")
-	d.answered("uuid", &refusal{errors.New("words"), refusedUnanswered})
+	d.clearUnanswered("uuid", &refusal{errors.New("words"), refusedUnanswered})
 	require.Equal(t, 1, d.unanswered.times("uuid"))
-	d.answered("uuid", &refusal{errors.New("words"), refusedKept})
+	d.clearUnanswered("uuid", &refusal{errors.New("words"), refusedKept})
 	require.Zero(t, d.unanswered.times("uuid"))
 }

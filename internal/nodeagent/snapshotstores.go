@@ -25,17 +25,17 @@ const (
 	fillCheck  = 2 * time.Second
 )
 
-// A store is a copy-on-write snapshot that may overflow or has overflowed.
-type store struct {
+// A snapshotStore is a copy-on-write snapshot that may overflow or has overflowed.
+type snapshotStore struct {
 	of     *persistentvolume.Volume
 	volume *inventory.Volume
 }
 
 // percent returns how full the store is.
-func (s store) percent() int { return int(s.volume.Stored * 100 / max(s.volume.Device, 1)) }
+func (s snapshotStore) percent() int { return int(s.volume.Stored * 100 / max(s.volume.DeviceSize, 1)) }
 
-// stores returns the taken snapshots that have less room than their sources can overwrite, or have overflowed.
-func (f observation) stores() (out []store) {
+// snapshotStores returns the taken snapshots that have less room than their sources can overwrite, or have overflowed.
+func (f observation) snapshotStores() (out []snapshotStore) {
 	volumes := map[eviction.Key]*inventory.Volume{}
 	for i := range f.inventory.Volumes {
 		if v := &f.inventory.Volumes[i]; v.SnapshotOf != "" && v.Cluster == f.view.Cluster {
@@ -46,14 +46,14 @@ func (f observation) stores() (out []store) {
 		c := &f.view.PersistentVolumes[i]
 		v, there := volumes[eviction.KeyOfPersistentVolume(c)]
 		if there && c.CopyOnWrite() && c.Taken && (c.Reserve != 0 || v.Overflowed) {
-			out = append(out, store{c, v})
+			out = append(out, snapshotStore{c, v})
 		}
 	}
 	return out
 }
 
-// watchStores triggers a round each time that a store reaches the next fullStep.
-func (d *Daemon) watchStores(ctx context.Context) {
+// watchSnapshotStores triggers a round each time that a store reaches the next fullStep.
+func (d *Daemon) watchSnapshotStores(ctx context.Context) {
 	if d.cfg.Fills == nil {
 		return
 	}
@@ -89,10 +89,10 @@ func (d *Daemon) watchStores(ctx context.Context) {
 // PersistentVolumes of overflowed ones that they cannot be restored any more.
 func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
 	d.validSnapshots.Store(hasValidSnapshots(f.inventory))
-	for _, s := range f.stores() {
+	for _, s := range f.snapshotStores() {
 		c, v, percent := s.of, s.volume, s.percent()
 		if v.Overflowed {
-			d.overflowed(ctx, f, c, v)
+			d.recordOverflow(ctx, f, c, v)
 			continue
 		}
 		if c.Lost != "" {
@@ -102,7 +102,7 @@ func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
 			continue
 		}
 		why := fmt.Sprintf("the snapshot of volume %s has used %d%% (%s) of the %s that are set aside for what its source overwrites; if that fills up, the snapshot is lost, and its source is not: restore it before, or take another with more %s in its VolumeSnapshotClass",
-			c.CloneOf, percent, v.Stored, v.Device, volume.OptionReserve)
+			c.CloneOf, percent, v.Stored, v.DeviceSize, volume.OptionReserve)
 		if d.dedupe.note("snapshot "+v.UUID, strconv.Itoa(percent/fullStep), f.at) {
 			klog.FromContext(ctx).Info("A snapshot is almost full", "volume", eviction.KeyOf(v).String(), "of", c.CloneOf, "percent", percent)
 			d.events.onVolume(f.objects[c.PV], warning, "SnapshotAlmostFull", why)
@@ -116,14 +116,14 @@ func hasValidSnapshots(in inventory.Inventory) bool {
 	return slices.ContainsFunc(in.Volumes, func(v inventory.Volume) bool { return v.SnapshotOf != "" && v.Active && !v.Overflowed })
 }
 
-// overflowed records once on the PersistentVolume of a snapshot that it has overflowed, and repeats the event
+// recordOverflow records once on the PersistentVolume of a snapshot that it has overflowed, and repeats the event
 // while the snapshot exists, as the alert does.
-func (d *Daemon) overflowed(ctx context.Context, f observation, c *persistentvolume.Volume, v *inventory.Volume) {
+func (d *Daemon) recordOverflow(ctx context.Context, f observation, c *persistentvolume.Volume, v *inventory.Volume) {
 	object := f.objects[c.PV]
 	if object == nil || d.cfg.DryRun {
 		return
 	}
-	why := fmt.Sprintf("the snapshot of volume %s has overflowed: its source has overwritten more than the %s that were set aside for that, or the disk that they are on has failed, so it cannot be restored any more; delete it", c.CloneOf, v.Device)
+	why := fmt.Sprintf("the snapshot of volume %s has overflowed: its source has overwritten more than the %s that were set aside for that, or the disk that they are on has failed, so it cannot be restored any more; delete it", c.CloneOf, v.DeviceSize)
 	if c.Lost == "" {
 		err := d.api.Annotate(ctx, object, persistentvolume.NotTaken(why))
 		if err != nil && !apierrors.IsConflict(err) && d.dedupe.note("snapshot "+v.UUID, err.Error(), f.at) {

@@ -75,19 +75,19 @@ func (d *Daemon) checkNotKept(ctx context.Context, v inventory.Volume, judged *c
 		return nil
 	}
 	switch here := object.Labels[pv.LabelNode] == pv.NodeLabelValue(d.cfg.Node); {
-	case !here && notOurs(object), !here && err == nil && otherFS(v, c):
+	case !here && isForeign(object), !here && err == nil && otherFS(v, c):
 		return nil
 	case !here:
-		return &refusal{fmt.Errorf("evict volume: %w", d.named(v, object)), refusedKept}
+		return &refusal{fmt.Errorf("evict volume: %w", d.namedErr(v, object)), refusedKept}
 	case judged == nil || !same(object, judged):
 		return &refusal{fmt.Errorf("evict volume %s: PersistentVolume %s has changed since that was decided", v.Name, object.Name), refusedChanged}
 	}
 	return nil
 }
 
-// notOurs reports whether a PersistentVolume cannot refer to a volume of flexlvm, because another driver serves it. A
+// isForeign reports whether a PersistentVolume cannot refer to a volume of flexlvm, because another driver serves it. A
 // path on a node may: a person can write the path of any device there.
-func notOurs(object *corev1.PersistentVolume) bool {
+func isForeign(object *corev1.PersistentVolume) bool {
 	return !persistentvolume.IsOurs(object) && object.Spec.Local == nil && object.Spec.HostPath == nil
 }
 
@@ -98,8 +98,8 @@ func otherFS(v inventory.Volume, c persistentvolume.Volume) bool {
 	return c.FS != "" && v.FS != "" && c.FS != v.FS
 }
 
-// answered clears a volume's wait for an answer of the API server, unless err is that there was none.
-func (d *Daemon) answered(uuid string, err error) {
+// clearUnanswered clears a volume's wait for an answer of the API server, unless err is that there was none.
+func (d *Daemon) clearUnanswered(uuid string, err error) {
 	if !refused(err, refusedUnanswered) {
 		d.unanswered.clear(uuid)
 	}
@@ -113,10 +113,10 @@ func (d *Daemon) noteRefused(ctx context.Context, j job, r *refusal) {
 	var again retry
 	switch r.kind {
 	case refusedKept:
-		d.removals.clear(id)
-		again = d.elsewhere.add(id, now, brief(r))
+		d.removalRetries.clear(id)
+		again = d.keptElsewhere.add(id, now, brief(r))
 	case refusedChanged:
-		again = d.removals.add(id, now, brief(r))
+		again = d.removalRetries.add(id, now, brief(r))
 	case refusedUnanswered:
 		d.out.Metrics.removalFailed()
 		again = d.unanswered.add(id, now, brief(r))
@@ -126,7 +126,7 @@ func (d *Daemon) noteRefused(ctx context.Context, j job, r *refusal) {
 
 // checkOrphan checks with the API server that a volume is still an orphan.
 func (d *Daemon) checkOrphan(ctx context.Context, v inventory.Volume) error {
-	if err := d.unnamed(ctx, v); err != nil {
+	if err := d.checkUnnamed(ctx, v); err != nil {
 		return fmt.Errorf("evict orphan: %w", err)
 	}
 	if why := d.watches.revisions.wentBack(); why != "" {
@@ -135,10 +135,10 @@ func (d *Daemon) checkOrphan(ctx context.Context, v inventory.Volume) error {
 	return nil
 }
 
-// giveUp makes an orphan, right after mayRemove has checked it, unreferenced, because the engine removes unreferenced
-// volumes only; --evict-orphans permits this. From then on the orphan counts as evicted, whatever becomes of its
-// removal.
-func (d *Daemon) giveUp(ctx context.Context, ref node.Ref, j job) error {
+// releaseOrphan makes an orphan, right after mayRemove has checked it, unreferenced, because the engine removes
+// unreferenced volumes only; --evict-orphans permits this. From then on the orphan counts as evicted, whatever becomes
+// of its removal.
+func (d *Daemon) releaseOrphan(ctx context.Context, ref node.Ref, j job) error {
 	disposal := volume.Disposal{Reclaim: j.volume.Reclaim, Wipe: j.volume.Wipe}
 	if err := d.engine.Release(ctx, ref, volume.Unreferenced, disposal); err != nil {
 		return err
@@ -147,15 +147,15 @@ func (d *Daemon) giveUp(ctx context.Context, ref node.Ref, j job) error {
 	return nil
 }
 
-// unnamed returns an error if a PersistentVolume names a volume. That includes a PersistentVolume in no round's
+// checkUnnamed returns an error if a PersistentVolume names a volume. That includes a PersistentVolume in no round's
 // list because it has no node label, or another node's: it may have lost the label, or the node was renamed. Among
 // the PersistentVolumes labelled for other nodes, unnamed finds only one with the volume's name, because replicas
 // of a dataset have the same volume name on all of their nodes.
-func (d *Daemon) unnamed(ctx context.Context, v inventory.Volume) error {
+func (d *Daemon) checkUnnamed(ctx context.Context, v inventory.Volume) error {
 	object, err := d.api.Volume(ctx, string(v.Name))
 	switch {
 	case err == nil:
-		return d.named(v, object)
+		return d.namedErr(v, object)
 	case !apierrors.IsNotFound(err):
 		return err
 	}
@@ -171,7 +171,7 @@ func (d *Daemon) unnamed(ctx context.Context, v inventory.Volume) error {
 		// A copy that exists no longer needs its source, although its PersistentVolume still names it. A copy of
 		// this node that does not exist has kept the source from being an orphan.
 		if err == nil && c.Volume == v.Name || err != nil && names(&here[i]) {
-			return d.named(v, &here[i])
+			return d.namedErr(v, &here[i])
 		}
 	}
 	nowhere, err := d.api.VolumesWithoutNodeLabel(ctx, names)
@@ -179,12 +179,12 @@ func (d *Daemon) unnamed(ctx context.Context, v inventory.Volume) error {
 		return err
 	}
 	if len(nowhere) > 0 {
-		return d.named(v, &nowhere[0])
+		return d.namedErr(v, &nowhere[0])
 	}
 	return nil
 }
 
-func (d *Daemon) named(v inventory.Volume, by *corev1.PersistentVolume) error {
+func (d *Daemon) namedErr(v inventory.Volume, by *corev1.PersistentVolume) error {
 	label, here := by.Labels[pv.LabelNode], pv.NodeLabelValue(d.cfg.Node)
 	if label == here {
 		return fmt.Errorf("PersistentVolume %s names volume %s: delete its claim, and the volume is released by itself", by.Name, v.Name)
