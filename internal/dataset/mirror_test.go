@@ -3,6 +3,7 @@ package dataset
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
@@ -140,6 +141,21 @@ func TestMirrorIsReleasedLast(t *testing.T) {
 	t.Run("deleted by somebody meanwhile", func(*testing.T) {
 		r.Claim.Finalizers, r.Claim.DeletionTimestamp = []string{finalizerMirror}, &metav1.Time{Time: now}
 		s.requirePlan("remove finalizer claim v-a-0")
+		// A pod may have written and be gone where the upload's Job does not show that pods were observed since.
+		for name, change := range map[string]func(){
+			"the controller was restarted":              func() { s.Watched = now.Add(time.Second) },
+			"the upload's Job is gone":                  func() { s.UploadJob = nil },
+			"the upload is repeated, and has not ended": func() { s.UploadJob.Status.Conditions = nil },
+		} {
+			t.Run(name, func(t *testing.T) {
+				observed, job := s.Observed, s.UploadJob.DeepCopy()
+				defer func() { s.Observed, s.UploadJob = observed, job }()
+				change()
+				out := s.requirePlan()
+				require.True(t, out.Failed)
+				require.Contains(t, out.Status.Message, "claim v-a-0 is being deleted, its content may not be uploaded")
+			})
+		}
 	})
 	t.Run("it holds other data than the spec says", func(t *testing.T) {
 		s, r := newMirror(t)

@@ -134,7 +134,7 @@ func (p *planner) holdUnsent() bool {
 	switch {
 	case r == nil || p.Upload && !isDeleting(r.Claim):
 		return false
-	case isDeleting(r.Claim) && p.wasUploaded() != "" && len(p.InUse) == 0:
+	case isDeleting(r.Claim) && p.isUploadSure(r):
 		p.do(Action{Verb: RemoveFinalizer, Object: r.Claim})
 		return true
 	case isDeleting(r.Claim):
@@ -257,6 +257,13 @@ func (p *planner) planUpload(index int, from *Replica) bool {
 // progress.
 func (p *planner) wasWatched(from *Replica) bool {
 	return !p.isWritten(from.Claim) || p.UploadJob.Annotations[annotationWatch] == p.watch()
+}
+
+// isUploadSure reports whether the upload that the status records has all that pods can have written to a claim that
+// somebody else deletes. No new pod can mount the claim, so the upload cannot be repeated.
+func (p *planner) isUploadSure(from *Replica) bool {
+	succeeded, _, _ := end(p.UploadJob)
+	return succeeded && p.wasUploaded() != "" && len(p.InUse) == 0 && p.wasWatched(from)
 }
 
 // deleteLoader deletes the Job of a loader that still works on a replica, and reports whether there is one.

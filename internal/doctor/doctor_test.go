@@ -90,7 +90,7 @@ func goodTools() script {
 func goodGroup() lvm.VolumeGroup {
 	return lvm.VolumeGroup{
 		Name: "flexlvm", UUID: "Fd4uCt-7lvd-Lkxg-5VKu-rGYm-Zhkc-0NpEMk", Size: 100 * volume.GiB, Free: 60 * volume.GiB,
-		Extent: 4 * volume.MiB, MetadataSize: 17 * volume.MiB, MetadataFree: 8 * volume.MiB, Volumes: 3, Devices: 1,
+		Extent: 4 * volume.MiB, MetadataSize: 17 * volume.MiB, MetadataFree: 8 * volume.MiB, MetadataCopies: 1, Volumes: 3, Devices: 1,
 	}
 }
 
@@ -243,6 +243,7 @@ func TestFindings(t *testing.T) {
 		"another group":    {group(func(g *lvm.VolumeGroup) { g.Name = "system" }), Fail, "group flexlvm", "it sees system", "--group"},
 		"LVM fails":        {func(_ *testing.T, p *patient) { p.host.Inventory = nodeTools{err: errors.New("locked")} }, Fail, "group flexlvm", "locked", "vgs"},
 		"missing device":   {group(func(g *lvm.VolumeGroup) { g.Missing = 1 }), Fail, "group flexlvm", "1 of 1 device is missing", "vgextend --restoremissing"},
+		"no metadata":      {group(func(g *lvm.VolumeGroup) { g.Devices = 3 }), Warn, "group flexlvm metadata copies", "2 of 3 devices are without a copy", "vgchange --vgmetadatacopies all flexlvm"},
 		"exported":         {group(func(g *lvm.VolumeGroup) { g.Exported = true }), Fail, "group flexlvm", "it is exported", "vgimport flexlvm"},
 		"nearly full":      {group(func(g *lvm.VolumeGroup) { g.Free = 9 * volume.GiB }), Warn, "group flexlvm", "9 GiB free of 100 GiB", "vgextend"},
 		"large extents":    {group(func(g *lvm.VolumeGroup) { g.Extent = 64 * volume.MiB }), Warn, "group flexlvm extents", "64 MiB", "extents of 4 MiB"},

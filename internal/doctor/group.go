@@ -71,6 +71,10 @@ func judgeGroup(check string, g lvm.VolumeGroup, pools []lvm.ThinPool) []Finding
 	if g.Extent > volume.DefaultExtent {
 		all = append(all, warn(check+" extents", fmt.Sprintf("extents of %s make every volume take up to that much more than is counted", g.Extent), fmt.Sprintf("use a group with extents of %s", volume.DefaultExtent))...)
 	}
+	if n := g.DevicesWithoutMetadata(); n > 0 {
+		all = append(all, warn(check+" metadata copies", fmt.Sprintf("%d of %s without a copy of LVM's metadata, so a power cut can lose volumes on them that were just created or grown", n, volume.Pluralize(g.Devices, "device is", "devices are")),
+			fmt.Sprintf("run `vgchange --vgmetadatacopies all %s`; `pvs -o pv_name,pv_mda_count,pv_mda_used_count` shows which: replace a device that has no metadata area at all", g.Name))...)
+	}
 	return append(all, judgeMetadata(check+" metadata", g)...)
 }
 

@@ -50,9 +50,10 @@ func (r *run) unpack(ctx context.Context) (done bool, err error) {
 
 // hasRevision reports whether the earlier run that recorded c has completed this revision. Refused keys are determined
 // again, because programs may have removed what was in their way, except in a version that is not current: nothing but
-// fetch writes there, so the same content would be refused again.
+// fetch writes there, so the same content would be refused again. An object that was gone may be back: a registry or a
+// mirror may know a tag before it has all blobs.
 func (r *run) hasRevision(c complete, revision string) bool {
-	return c.Revision == revision && (c.Refused == 0 || r.base != nil) && r.trustsAll()
+	return c.Revision == revision && (c.Refused == 0 || r.base != nil && !c.Gone) && r.trustsAll()
 }
 
 // trustsAll reports whether all files here were verified by a check that is still sufficient.

@@ -30,6 +30,7 @@ type complete struct {
 	Files       int64     `json:"files"`
 	Bytes       int64     `json:"bytes"`
 	Refused     int64     `json:"refused"`
+	Gone        bool      `json:"gone,omitempty"`    // some were refused because the source did not have them when it was asked
 	Retried     bool      `json:"retried,omitempty"` // an earlier run completed it except for refused keys
 	Revision    string    `json:"revision,omitempty"`
 	Contents    string    `json:"contents,omitempty"`
@@ -98,7 +99,7 @@ func (r *run) removeGone(gone []Entry) error {
 func (r *run) summary() complete {
 	return complete{
 		Source: r.Source.URL, Endpoint: r.Endpoint, Version: r.Version, Name: r.Source.Name, Include: r.Include, Exclude: r.Exclude, Paths: r.Paths, CompletedAt: time.Now().UTC(),
-		Files: r.progress.filesDone.Load(), Bytes: r.progress.durable.Load(), Refused: int64(len(r.refused)), Revision: r.revision,
+		Files: r.progress.filesDone.Load(), Bytes: r.progress.durable.Load(), Refused: int64(len(r.refused)), Gone: r.gone, Revision: r.revision,
 	}
 }
 

@@ -1,7 +1,11 @@
 package fetch
 
 import (
+	"bytes"
+	"context"
+	"encoding/binary"
 	"encoding/json"
+	"io"
 	"sync"
 	"time"
 
@@ -26,8 +30,28 @@ type note struct {
 	Sum   string `json:"sum,omitempty"`
 }
 
+// parseNote returns the note of a line; false if the line is damaged.
+func parseNote(line []byte) (n note, good bool) {
+	if json.Unmarshal(line, &n) != nil || checkPath(n.Path) != nil || n.Offset < 0 || n.Length < 0 || n.End() > n.Size {
+		return note{}, false
+	}
+	return n, true
+}
+
 func (n note) object() store.Object {
 	return store.Object{Path: n.Path, Size: n.Size, ETag: n.ETag, Version: n.Version, Modified: n.Modified}
+}
+
+// crc returns the CRC64 of the noted bytes as a hash does.
+func (n note) crc() []byte { return binary.BigEndian.AppendUint64(nil, n.CRC64) }
+
+// isIn reports whether the noted bytes are in the file, at their place.
+func (n note) isIn(ctx context.Context, file io.ReaderAt, buf []byte) (bool, error) {
+	crc := store.NewCRC64()
+	if err := store.HashInto(ctx, crc, store.NewSection(file, n.Span), buf); err != nil {
+		return false, err
+	}
+	return bytes.Equal(crc.Sum(nil), n.crc()), nil
 }
 
 // leftovers is what earlier runs have left of one object.
@@ -47,8 +71,8 @@ type journal struct {
 func openJournal(d *destination.Dir) (*journal, map[string]*leftovers, error) {
 	left := make(map[string]*leftovers)
 	l, err := openLog(d, destination.JournalFile, func(line []byte) error {
-		var n note
-		if json.Unmarshal(line, &n) != nil || checkPath(n.Path) != nil || n.Offset < 0 || n.Length < 0 || n.End() > n.Size {
+		n, good := parseNote(line)
+		if !good {
 			return nil
 		}
 		r := left[n.Path]

@@ -2,7 +2,6 @@ package fetch
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -154,7 +153,7 @@ func (w *worker) intactRanges(a *largeObject, notes []note) (have []store.Span) 
 }
 
 func crcOf(n note) store.SumOf {
-	return store.SumOf{Span: n.Span, Sum: binary.BigEndian.AppendUint64(nil, n.CRC64)}
+	return store.SumOf{Span: n.Span, Sum: n.crc()}
 }
 
 // sumOf returns the sum of a trusted range that the object's check needs.

@@ -62,6 +62,11 @@ func (r *run) received(ctx context.Context, f finished) {
 func (r *run) refuse(o store.Object, err error) {
 	r.progress.filesTotal.Add(-1)
 	r.progress.bytesTotal.Add(-o.Size)
+	if store.Classify(err) == store.Gone {
+		r.mu.Lock()
+		r.gone = true
+		r.mu.Unlock()
+	}
 	r.noteRefusal(Refusal{o.Key, err.Error()})
 }
 

@@ -32,10 +32,11 @@ type base struct {
 // Lstat describes a file of the base.
 func (b *base) Lstat(name string) (fs.FileInfo, error) { return b.root.Lstat(path.Join(b.from, name)) }
 
-// baseIsCurrent reports whether the base is complete, at this revision and for the current selection.
+// baseIsCurrent reports whether the base is complete, at this revision and for the current selection, and lacks no object
+// that was gone and may be back.
 func (r *run) baseIsCurrent(revision string) bool {
 	b := r.base
-	if b == nil || b.complete.Revision != revision || !b.complete.selects(r.summary()) {
+	if b == nil || b.complete.Revision != revision || b.complete.Gone || !b.complete.selects(r.summary()) {
 		return false
 	}
 	for _, e := range b.entries {

@@ -51,6 +51,11 @@ type upload struct {
 	// onVerified is called with each file that the target is known to have; may be nil.
 	onVerified func(store.Object)
 	targetID   string // names the target in sentFile
+	// received are the notes of a load about objects that the manifest does not describe, with Back, by path; one
+	// element for each object.
+	received map[string][]*leftovers
+	// journalDamaged: the load's journal could not be read, or not all of it.
+	journalDamaged bool
 
 	mu       sync.Mutex
 	refused  []Refusal
@@ -155,6 +160,9 @@ func (u *upload) connect(ctx context.Context) error {
 	if u.Back {
 		u.prefix = u.Target.Prefix
 		if u.fetched, err = manifestIn(u.Dir); err != nil {
+			return err
+		}
+		if err := u.readReceived(); err != nil {
 			return err
 		}
 	}

@@ -13,7 +13,16 @@ import (
 // lacksManifest reports whether an upload with Back has no manifest that records what was fetched.
 func (u *upload) lacksManifest() bool { return u.Back && u.fetched == nil }
 
-// comparison is the result of comparing a file with its object when there is no manifest.
+// isDoubtful reports whether an upload with Back may lack records of what was fetched.
+func (u *upload) isDoubtful() bool { return u.lacksManifest() || u.journalDamaged }
+
+// mayBeFetched reports whether a file may have been fetched, so that it may still be what was fetched.
+func (u *upload) mayBeFetched(path string) bool {
+	_, fetched := u.fetched[path]
+	return fetched || len(u.received[path]) > 0 || u.isDoubtful()
+}
+
+// comparison is the result of comparing a file with its object when records of what was fetched may be missing.
 type comparison struct {
 	file, object string // ETags
 	same         bool
@@ -22,7 +31,7 @@ type comparison struct {
 // compare records how a file and an object compared, so that they are not read again to find that they
 // differ, and so that a file may replace the object that it was equal to.
 func (u *upload) compare(o, there store.Object, same bool) {
-	if !u.lacksManifest() {
+	if !u.isDoubtful() {
 		return
 	}
 	u.mu.Lock()
@@ -51,26 +60,38 @@ const (
 	// originSent: the file has exactly the content that its object had when the file was sent last.
 	originSent
 	// originUnknown: nothing records whether the file has changed. Without a manifest that is so for all files
-	// that were not sent.
+	// that were not sent, and with a damaged journal for all files that are not as they were fetched or sent.
 	originUnknown
 )
 
 // origin compares a file with what was fetched, or sent since. Times are no evidence: programs set
 // them, and clocks are set.
 func (u *upload) origin(ctx context.Context, o store.Object, file pinned, crc, buf []byte) (origin, error) {
-	e, known := u.fetched[o.Path]
 	last, isSent := u.lastSent(o.Path)
-	switch {
-	case isSent && last.CRC64 == store.Encode(crc) && last.To == u.targetID && !last.Unsure:
+	if isSent && last.CRC64 == store.Encode(crc) && last.To == u.targetID && !last.Unsure {
 		return originSent, nil
+	}
+	received, err := u.isReceived(ctx, o, file, crc, buf)
+	switch {
+	case err != nil:
+		return originUnknown, err
+	case isSent && received: // nothing shows which was the last
+		return originUnknown, nil
 	case isSent:
 		return originChanged, nil
+	case received:
+		return originFetched, nil
 	case u.lacksManifest():
 		return originUnknown, nil
-	case !known || e.Bytes != o.Size:
-		return originChanged, nil
 	}
-	return u.compareFetched(ctx, o, e, file, crc, buf)
+	from := originChanged
+	if e, known := u.fetched[o.Path]; known && e.Bytes == o.Size {
+		from, err = u.compareFetched(ctx, o, e, file, crc, buf)
+	}
+	if from == originChanged && u.journalDamaged {
+		from = originUnknown
+	}
+	return from, err
 }
 
 // compareFetched compares a file with what was fetched, by the checksum that its entry e records.
@@ -114,7 +135,7 @@ func (u *upload) checkReplace(path string, there store.Object, err error) error 
 		return nil
 	case err != nil:
 		return fmt.Errorf("check the existing objects: %w", err)
-	case there.ETag != "" && there.ETag == e.ETag:
+	case there.ETag != "" && (there.ETag == e.ETag || u.wasReceived(path, there.ETag)):
 		return nil
 	}
 	if before := u.comparedBefore(path); before.same && there.ETag != "" && there.ETag == before.object {

@@ -16,15 +16,15 @@ type found struct {
 	same   bool   // it has the content of the file
 }
 
-// compareTarget returns the target's object, and whether it has the content of the file. Without a manifest, an
-// object without checksums is read, once, so that nobody has to resolve a conflict that is none.
+// compareTarget returns the target's object, and whether it has the content of the file. If records of what was
+// fetched may be missing, an object without checksums is read, once, so that nobody has to resolve a conflict that is none.
 func (u *upload) compareTarget(ctx context.Context, o store.Object, key string, file pinned, from origin, crc, buf []byte) (found, error) {
 	object, sums, err := u.remote.Verify(ctx, key, 0)
 	there := found{object: object, crc64: sums.CRC64NVME}
 	switch {
 	case err != nil || object.Size != o.Size:
 		return there, err
-	case sums.CRC64NVME != "" || from != originUnknown || !u.lacksManifest():
+	case sums.CRC64NVME != "" || from != originUnknown || !u.isDoubtful():
 		there.same = sums.CRC64NVME == store.Encode(crc)
 		return there, nil
 	case u.comparedBefore(o.Path) == comparison{o.ETag, object.ETag, false}:

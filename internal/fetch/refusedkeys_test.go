@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/destination"
-	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
 )
@@ -285,72 +284,6 @@ func TestRefreshForgetsRefusedKeysThatAreGone(t *testing.T) {
 	require.Zero(t, status.Refused)
 	require.NotContains(t, status.Message, "refused")
 	require.Equal(t, "1", b.current())
-}
-
-// Refused keys of an artifact are determined again, too. Those of the current version are not: it has the same content.
-func TestArtifactWithRefusedKeys(t *testing.T) {
-	for _, versions := range []bool{false, true} {
-		b := newVersionBed(t)
-		b.few("a")
-		b.fake.put("set/x//y", []byte("b"))
-		fetched := 0
-		b.change = func(c *Config) {
-			c.Source.URL, c.Sync, c.Store = "oci://registry/artifact", true, packedStore{Store: c.Store, archives: func() { fetched++ }}
-		}
-		load := func() protocol.Status {
-			if versions {
-				status, err := b.load()
-				require.NoError(t, err)
-				return status
-			}
-			progress := NewProgress(ReadyAfter{})
-			_, err := Run(t.Context(), b.config("s3://bucket/set/"), progress)
-			require.NoError(t, err)
-			return progress.Status(time.Now())
-		}
-		require.EqualValues(t, 1, load().Refused)
-		b.fake.delete("set/x//y")
-		status := load()
-		if versions {
-			require.Equal(t, 1, fetched)
-			require.EqualValues(t, 1, status.Refused)
-			require.Contains(t, status.Message, "; 1 refused")
-			continue
-		}
-		require.Equal(t, 2, fetched)
-		require.Zero(t, status.Refused)
-	}
-}
-
-// A next version with refused keys does not become the current one. Its artifact is downloaded once, not at each refresh.
-func TestNextVersionOfAnArtifactWithRefusedKeys(t *testing.T) {
-	b := newVersionBed(t)
-	b.few("a")
-	fetched, revision := 0, "sha256:a"
-	b.change = func(c *Config) {
-		c.Source.URL, c.Sync, c.Store = "oci://registry/artifact", true, packedStore{c.Store, func() { fetched++ }, revision}
-	}
-	load := func(refused int64) {
-		t.Helper()
-		status, err := b.load()
-		require.NoError(t, err)
-		require.Equal(t, refused, status.Refused)
-	}
-	load(0)
-	revision = "sha256:b"
-	b.few("b")
-	b.fake.put("set/x//y", []byte("b"))
-	for range 2 {
-		load(1)
-		require.Equal(t, 2, fetched)
-		require.Equal(t, "1", b.current())
-	}
-	revision = "sha256:c"
-	b.fake.delete("set/x//y")
-	b.fake.put("set/c", []byte("c"))
-	load(0)
-	require.Equal(t, 3, fetched)
-	require.Equal(t, "2", b.current())
 }
 
 // A refresh that only finds a key that is refused names it.

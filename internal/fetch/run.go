@@ -84,6 +84,7 @@ type run struct {
 
 	mu                  sync.Mutex
 	refused             []Refusal
+	gone                bool // an object was refused because the source did not have it when it was asked
 	failures            []error
 	consecutiveFailures int
 	lastMismatch        map[string]string // the content that failed its check last, by path

@@ -97,16 +97,16 @@ func (u *upload) noteSending(path string) error {
 	if !u.Back {
 		return nil
 	}
-	_, fetched := u.fetched[path]
+	fetched := u.mayBeFetched(path)
 	last, is := u.lastSent(path)
 	now := sent{Path: path, FetchedAt: u.fetched[path].FetchedAt, To: u.targetID, Unsure: is && (last.Unsure || last.CRC64 == "" && last.To != "")}
 	switch {
-	case is && last.CRC64 == "", !is && !fetched && !u.lacksManifest(): // no note has to be withdrawn
+	case is && last.CRC64 == "", !is && !fetched: // no note has to be withdrawn
 		u.keepSent(now)
 		return nil
 	}
 	err := u.noteSent(now, true)
-	if err != nil && !fetched && !u.lacksManifest() {
+	if err != nil && !fetched {
 		u.Log.WithError(err).WithField("path", path).Warn("Cannot record in .flexlvm/sent.jsonl that the file is sent again; it is sent anyway")
 		u.keepSent(now)
 		return nil
@@ -137,8 +137,7 @@ func (u *upload) noteVerified(path string, crc []byte) {
 // noteSame is noteVerified for a file whose object already had its content. A file that may have been fetched
 // and was not sent is skipped: it may be unchanged.
 func (u *upload) noteSame(path string, crc []byte) {
-	_, fetched := u.fetched[path]
-	if _, is := u.lastSent(path); is || !fetched && !u.lacksManifest() {
+	if _, is := u.lastSent(path); is || !u.mayBeFetched(path) {
 		u.noteVerified(path, crc)
 	}
 }

@@ -1,9 +1,7 @@
 package fetch
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash"
@@ -328,7 +326,7 @@ func (w *worker) recoverFile(o store.Object) (finished, bool) {
 		return finished{}, false
 	}
 	n := r.notes[0]
-	f := finishedFile(o, store.Check{Kind: n.Check, Want: n.Sum}, binary.BigEndian.AppendUint64(nil, n.CRC64), r.temp)
+	f := finishedFile(o, store.Check{Kind: n.Check, Want: n.Sum}, n.crc(), r.temp)
 	file, err := w.dest.Reopen(r.temp)
 	if err != nil {
 		f.temp = ""
@@ -346,9 +344,6 @@ func (w *worker) recoverFile(o store.Object) (finished, bool) {
 
 // intact reports whether the bytes of n have its CRC.
 func (w *worker) intact(file io.ReaderAt, n note) bool {
-	crc := store.NewCRC64()
-	err := store.HashInto(context.Background(), crc, io.NewSectionReader(file, n.Offset, n.Length), w.buf)
-	var sum [8]byte
-	binary.BigEndian.PutUint64(sum[:], n.CRC64)
-	return err == nil && bytes.Equal(crc.Sum(nil), sum[:])
+	is, err := n.isIn(context.Background(), file, w.buf)
+	return err == nil && is
 }

@@ -118,7 +118,8 @@ type Volume struct {
 	SnapshotOf volume.Name `json:"copyOnWriteOf,omitempty"`
 	// Stored is how much of such a snapshot's store is in use.
 	Stored volume.Bytes `json:"stored,omitempty"`
-	// Overflowed: such a snapshot's store was too small, so its content is lost.
+	// Overflowed: such a snapshot's store was too small, or could not be written, so its content is lost. It stays so
+	// even if LVM shows the snapshot as valid again.
 	Overflowed bool `json:"overflowed,omitempty"`
 	// Encrypted: the content is in a LUKS2 container.
 	Encrypted bool      `json:"encrypted,omitempty"`

@@ -20,7 +20,7 @@ const (
 	deviceFields = "pv_name,pv_free,pv_missing,pv_allocatable"
 	// placeFields describe the segments of devices, each of which belongs to one volume or is free.
 	placeFields = "pv_name,pvseg_size,lv_name,lv_parent"
-	groupFields = "vg_name,vg_uuid,vg_size,vg_free,vg_extent_size,vg_mda_size,vg_mda_free,lv_count,pv_count,vg_missing_pv_count,vg_exported"
+	groupFields = "vg_name,vg_uuid,vg_size,vg_free,vg_extent_size,vg_mda_size,vg_mda_free,vg_mda_used_count,lv_count,pv_count,vg_missing_pv_count,vg_exported"
 )
 
 // reportConfig overrides the report settings of the host's lvm.conf, and makes times seconds since
@@ -77,6 +77,11 @@ func volumesArgs() []string {
 // rawVolumesArgs requests the names of raw block volumes.
 func rawVolumesArgs() []string {
 	return append(reportArgs("vg_name,lv_name"), "--select", `lv_tags={"`+volume.TagRaw+`"}`)
+}
+
+// metadataDevicesArgs requests the devices of a group, and how many copies of the group's metadata each holds.
+func metadataDevicesArgs(g volume.Group) []string {
+	return append(reportArgs("pv_name,pv_missing,pv_mda_used_count"), "--select", fmt.Sprintf(`vg_name="%s"`, g))
 }
 
 func devicesArgs(g volume.Group) []string {

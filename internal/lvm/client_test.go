@@ -118,7 +118,7 @@ func TestGroup(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, VolumeGroup{
 		Name: "flexlvm", UUID: "djh9yK-kdRJ-WGvL-Slde-Imz1-NhIY-fipqqe", Size: 3200253952, Free: 2327838720,
-		Extent: 4 * volume.MiB, MetadataSize: 17821696, MetadataFree: 8908288, Volumes: 3, Devices: 1,
+		Extent: 4 * volume.MiB, MetadataSize: 17821696, MetadataFree: 8908288, MetadataCopies: 1, Volumes: 3, Devices: 1,
 	}, g)
 	_, err = c.Group(t.Context(), "x")
 	require.ErrorIs(t, err, ErrNoGroup)
@@ -210,7 +210,7 @@ func TestRemoveBelievesOnlyLVM(t *testing.T) {
 
 func TestTwoGroupsOfOneName(t *testing.T) {
 	row := `{"vg_name":"flexlvm", "vg_uuid":"`
-	twice := strings.Replace(golden(t, "groups.json"), row, row+`other", "vg_size":"1", "vg_free":"1", "vg_extent_size":"1", "vg_mda_size":"1", "vg_mda_free":"1", "lv_count":"1", "pv_count":"1", "vg_missing_pv_count":"0", "vg_exported":""}, `+row, 1)
+	twice := strings.Replace(golden(t, "groups.json"), row, row+`other", "vg_size":"1", "vg_free":"1", "vg_extent_size":"1", "vg_mda_size":"1", "vg_mda_free":"1", "vg_mda_used_count":"1", "lv_count":"1", "pv_count":"1", "vg_missing_pv_count":"0", "vg_exported":""}, `+row, 1)
 	c, _ := client(t, map[string][]answer{"vgs": {{out: twice}}})
 	_, err := c.Group(t.Context(), "flexlvm")
 	require.ErrorContains(t, err, "2 groups of that name (other, djh9yK-kdRJ-WGvL-Slde-Imz1-NhIY-fipqqe)")

@@ -12,9 +12,10 @@ import (
 // cache, but leaves it in the disk's cache (seen with 2.03.16 on dm-log-writes): without a flush, a
 // released volume could become ready again, and would never be released a second time.
 //
-// Every disk of a group holds the metadata, and after a boot LVM uses the newest copy, so the disks
-// of one volume are enough: its device passes the flush on. If the volume has no device, or the
-// device is suspended or fails, as in a thin pool with full metadata, one disk of the group is
+// Every disk of a group holds the metadata, unless a person has changed that (see
+// VolumeGroup.DevicesWithoutMetadata), and after a boot LVM uses the newest copy, so the disks of one
+// volume are enough: its device passes the flush on. If the volume has no device, or the device is
+// suspended or fails, as in a thin pool with full metadata, one disk that holds the metadata is
 // enough.
 //
 // Creating or extending a volume flushes nothing: the file system that is then created or grown on
@@ -24,22 +25,45 @@ func (c *Client) Flush(ctx context.Context, g volume.Group, n volume.Name) error
 	if d, err := FindDevice(g, n); err == nil && d.CheckResumed() == nil && c.sync(d.Path) == nil {
 		return nil
 	}
-	out, err := c.lvm(ctx, "pvs", devicesArgs(g)...)
+	out, err := c.lvm(ctx, "pvs", metadataDevicesArgs(g)...)
 	if err != nil {
 		return fmt.Errorf("list the devices of volume group %s: %w", g, err)
 	}
-	present, err := parsePresent(out)
+	holders, err := parseMetadataDevices(out)
 	if err != nil {
 		return err
 	}
 	failures := []error{fmt.Errorf("flush volume group %s: its change may not last over a power cut; see `pvs`", g)}
-	for _, device := range present {
+	for _, device := range holders {
 		if err := c.sync(device); err != nil {
 			failures = append(failures, err)
 		}
 	}
-	if len(failures) > len(present) { // none has succeeded
+	if len(failures) > len(holders) { // none has succeeded
 		return errors.Join(failures...)
 	}
 	return nil
+}
+
+// parseMetadataDevices returns the devices that are present and hold the group's metadata, including those that are not
+// allocatable.
+func parseMetadataDevices(out []byte) ([]string, error) {
+	r, err := parseReport(out)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, rep := range r.Report {
+		for _, f := range rep.PV {
+			row := row{fields: f}
+			name, missing, copies := row.text("pv_name"), row.field("pv_missing") != "", row.number("pv_mda_used_count")
+			if row.err != nil {
+				return nil, row.err
+			}
+			if !missing && copies > 0 {
+				all = append(all, name)
+			}
+		}
+	}
+	return all, nil
 }

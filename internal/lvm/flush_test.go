@@ -31,7 +31,7 @@ func TestChangesAreFlushed(t *testing.T) {
 	}
 }
 
-// Every disk has a copy of the metadata, so flushing one of them is enough.
+// Every copy of the metadata is complete, so flushing one of the disks that have one is enough.
 func TestFlushOfFailingDisks(t *testing.T) {
 	devices := golden(t, "devices.json")
 	bad := errors.New("input/output error")
@@ -48,6 +48,9 @@ func TestFlushOfFailingDisks(t *testing.T) {
 	require.NoError(t, flush(devices, "/dev/mapper/a", "/dev/mapper/b"))
 	require.ErrorIs(t, flush(devices, "/dev/mapper/a", "/dev/mapper/b", "/dev/mapper/c"), bad)
 	require.NoError(t, flush(strings.ReplaceAll(devices, `"allocatable"`, `""`)), "a disk that no room is taken from")
+	elsewhere := strings.Replace(devices, `"pv_mda_used_count":"1"`, `"pv_mda_used_count":"0"`, 1)
+	require.ErrorIs(t, flush(elsewhere, "/dev/mapper/b", "/dev/mapper/c"), bad, "the only disk that can be flushed has no metadata")
+	require.NoError(t, flush(elsewhere, "/dev/mapper/a", "/dev/mapper/b"))
 	missing := strings.ReplaceAll(devices, `"pv_missing":""`, `"pv_missing":"missing"`)
 	require.ErrorContains(t, flush(missing), "may not last over a power cut")
 }

@@ -66,9 +66,11 @@ type VolumeGroup struct {
 	Extent       volume.Bytes
 	MetadataSize volume.Bytes
 	MetadataFree volume.Bytes
-	Volumes      int
-	Devices      int
-	Missing      int // devices LVM cannot find
+	// MetadataCopies is how many copies of the metadata LVM keeps on the devices that it can find.
+	MetadataCopies int
+	Volumes        int
+	Devices        int
+	Missing        int // devices LVM cannot find
 	// Exported (man 8 vgexport): LVM shows it, and neither changes nor activates anything in it.
 	Exported bool
 	// DeviceFree is the free space of each device that LVM may allocate from, the largest first.
@@ -76,6 +78,13 @@ type VolumeGroup struct {
 	DeviceFree []volume.Bytes
 	// DeviceNames are the paths in /dev of these devices.
 	DeviceNames []string
+}
+
+// DevicesWithoutMetadata returns how many devices of the group hold no copy of its metadata, at least, as after
+// `pvchange --metadataignore` or `vgchange --vgmetadatacopies`. A volume on such a device may not survive a power cut
+// right after it was created or grown: Flush, mkfs and fsync flush only the volume's own devices.
+func (g VolumeGroup) DevicesWithoutMetadata() int {
+	return max(0, g.Devices-g.Missing-g.MetadataCopies)
 }
 
 // A device is a physical volume that LVM may allocate from.
@@ -257,17 +266,18 @@ func parseGroups(out []byte) ([]VolumeGroup, error) {
 func parseGroup(fields map[string]string) (VolumeGroup, error) {
 	row := row{fields: fields}
 	g := VolumeGroup{
-		Name:         volume.Group(row.text("vg_name")),
-		UUID:         row.text("vg_uuid"),
-		Size:         row.bytes("vg_size"),
-		Free:         row.bytes("vg_free"),
-		Extent:       row.bytes("vg_extent_size"),
-		MetadataSize: row.bytes("vg_mda_size"),
-		MetadataFree: row.bytes("vg_mda_free"),
-		Volumes:      int(row.number("lv_count")),
-		Devices:      int(row.number("pv_count")),
-		Missing:      int(row.number("vg_missing_pv_count")),
-		Exported:     row.field("vg_exported") != "",
+		Name:           volume.Group(row.text("vg_name")),
+		UUID:           row.text("vg_uuid"),
+		Size:           row.bytes("vg_size"),
+		Free:           row.bytes("vg_free"),
+		Extent:         row.bytes("vg_extent_size"),
+		MetadataSize:   row.bytes("vg_mda_size"),
+		MetadataFree:   row.bytes("vg_mda_free"),
+		MetadataCopies: int(row.number("vg_mda_used_count")),
+		Volumes:        int(row.number("lv_count")),
+		Devices:        int(row.number("pv_count")),
+		Missing:        int(row.number("vg_missing_pv_count")),
+		Exported:       row.field("vg_exported") != "",
 	}
 	return g, row.err
 }
@@ -288,28 +298,6 @@ func parseDevices(rows []map[string]string) ([]device, error) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b device) int { return cmp.Compare(b.free, a.free) })
-	return all, nil
-}
-
-// parsePresent returns the devices that are present, including those that are not allocatable.
-func parsePresent(out []byte) ([]string, error) {
-	r, err := parseReport(out)
-	if err != nil {
-		return nil, err
-	}
-	var all []string
-	for _, rep := range r.Report {
-		for _, f := range rep.PV {
-			row := row{fields: f}
-			name, missing := row.text("pv_name"), row.field("pv_missing") != ""
-			if row.err != nil {
-				return nil, row.err
-			}
-			if !missing {
-				all = append(all, name)
-			}
-		}
-	}
 	return all, nil
 }
 

@@ -26,7 +26,8 @@ func makeDirectory(ctx context.Context, root *os.Root, p place, access Access, c
 }
 
 // writeMark marks the directory of a new volume, unless its mark already has the same size: the class
-// may have been created again, with another enforceSize, while the claim was waiting.
+// may have been created again, with another enforceSize, while the claim was waiting. An export without
+// marks gets its first one here, so its caller must know that this is the export (see isUnused).
 func writeMark(root *os.Root, p place, claim string) (written bool, err error) {
 	m, marked, err := readMark(root, p)
 	if err != nil && !errors.Is(err, nfsmark.ErrNone) {

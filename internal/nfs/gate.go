@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -22,6 +23,9 @@ type gate struct {
 
 	mu   sync.Mutex
 	busy map[string]time.Time // start time, by volume
+
+	// used reports that the export has, or had, marks or volumes of this provisioner since this process runs.
+	used atomic.Bool
 }
 
 func newGate(e Export, patience time.Duration, most int, now func() time.Time) *gate {
@@ -118,7 +122,7 @@ func (g *gate) explain(err error) error {
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 		advice = "the server refuses this to root of the provisioner's node; export it with no_root_squash to the nodes (exports(5))"
 	case errors.Is(err, syscall.ESTALE):
-		advice = "the server exports another directory than it did; restart the provisioner's pod so that it is mounted anew"
+		advice = "the server exports another directory than it did; check first that the server has mounted the export's disk, then restart the provisioner's pod so that the export is mounted anew"
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		advice = "there is no room left on the server, or within the directory's own limit there; make some, or raise that limit"
 	case errors.Is(err, syscall.EXDEV):

@@ -69,7 +69,7 @@ func TestGateSaysWhatToDo(t *testing.T) {
 		syscall.EROFS:  "the export is read-only; export it rw",
 		syscall.EACCES: "no_root_squash",
 		syscall.EPERM:  "no_root_squash",
-		syscall.ESTALE: "restart the provisioner's pod",
+		syscall.ESTALE: "check first that the server has mounted the export's disk, then restart the provisioner's pod",
 		syscall.ENOSPC: "no room",
 		syscall.EDQUOT: "no room",
 		syscall.EIO:    "input/output error",

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/nfsmark"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -39,8 +40,10 @@ type Parts struct {
 	MostLong int
 	Events   record.EventRecorder
 	// Volume reads a PersistentVolume from the API server, not from a cache.
-	Volume  func(ctx context.Context, name string) (*corev1.PersistentVolume, error)
-	Refused func(*controlplane.Refusal) // called for every refusal
+	Volume func(ctx context.Context, name string) (*corev1.PersistentVolume, error)
+	// EachVolume calls a function for every PersistentVolume, read from the API server, not from a cache.
+	EachVolume func(ctx context.Context, do func(*corev1.PersistentVolume)) error
+	Refused    func(*controlplane.Refusal) // called for every refusal
 	// PutOff is called, with the class, for every removal that ends with errTurn.
 	PutOff func(class string)
 	Now    func() time.Time
@@ -86,26 +89,42 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 		return nil, controller.ProvisioningFinished, err
 	}
 	r.place.cluster = p.Cluster
-	asked, state := false, controller.ProvisioningNoChange
-	err = p.gate(r.place).do(ctx, r.place.volume, func(ctx context.Context, root *os.Root) (err error) {
-		if _, err = p.wholeFor(root, r.place); err == nil {
-			asked, err = makeDirectory(ctx, root, r.place, r.Access, o.PVC.Namespace+"/"+o.PVC.Name)
-		}
-		if err != nil {
-			state = begun(root, r.place)
-		}
-		return err
-	})
-	switch {
-	case err != nil && (errors.Is(err, errSilent) || ctx.Err() != nil): // the call may still be running
-		return nil, controller.ProvisioningInBackground, fmt.Errorf("make directory %s: %w", r.place.name, err)
-	case err != nil:
+	asked, state, err := p.create(ctx, r, false)
+	if errors.Is(err, nfsmark.ErrNone) {
+		asked, state, err = p.createFirst(ctx, r)
+	}
+	if err != nil {
 		return nil, state, fmt.Errorf("make directory %s: %w", r.place.name, err)
 	}
 	if err := p.awaitSize(ctx, r.place, asked); err != nil {
 		return nil, controller.ProvisioningInBackground, err
 	}
 	return r.persistentVolume(), controller.ProvisioningFinished, nil
+}
+
+// create creates the directory for a request. Unless first allows that it is the first one of its export, it
+// fails with nfsmark.ErrNone in an export without marks. asked is makeDirectory's.
+func (p *Provisioner) create(ctx context.Context, r request, first bool) (asked bool, state controller.ProvisioningState, err error) {
+	state = controller.ProvisioningNoChange
+	g := p.gate(r.place)
+	err = g.do(ctx, r.place.volume, func(ctx context.Context, root *os.Root) (err error) {
+		if _, err = p.wholeFor(root, r.place); err == nil && !first {
+			_, _, err = readMark(root, r.place)
+		}
+		if err == nil {
+			asked, err = makeDirectory(ctx, root, r.place, r.Access, r.claim.Namespace+"/"+r.claim.Name)
+		}
+		if err != nil {
+			state = begun(root, r.place)
+			return err
+		}
+		g.used.Store(true)
+		return nil
+	})
+	if err != nil && (errors.Is(err, errSilent) || ctx.Err() != nil) {
+		return false, controller.ProvisioningInBackground, err // the call may still be running
+	}
+	return asked, state, err
 }
 
 // begun returns the state of a claim whose directory could not be created: in the background if its

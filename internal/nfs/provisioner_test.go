@@ -29,6 +29,9 @@ type rig struct {
 	events  *record.FakeRecorder
 	now     *corev1.PersistentVolume // PersistentVolume in the API
 	failure error
+	listed  []*corev1.PersistentVolume // PersistentVolumes in the API
+	lists   int
+	onList  func() error // called by each list; may be nil
 	refused int
 	putOff  []string     // classes of the removals that are put off
 	looks   atomic.Int64 // number of reads of the clock
@@ -49,6 +52,16 @@ func newRig(t *testing.T) *rig {
 				return nil, r.failure
 			}
 			return r.now.DeepCopy(), nil
+		},
+		EachVolume: func(_ context.Context, do func(*corev1.PersistentVolume)) error {
+			r.lists++
+			for _, v := range r.listed {
+				do(v)
+			}
+			if r.onList != nil {
+				return r.onList()
+			}
+			return nil
 		},
 		Refused: func(*controlplane.Refusal) { r.refused++ },
 		PutOff:  func(class string) { r.putOff = append(r.putOff, class) },

@@ -162,6 +162,7 @@ func TestSizeThatIsNotEnforced(t *testing.T) {
 	require.ErrorContains(t, err, "is not less than the 10 GiB")
 	require.Equal(t, controller.ProvisioningInBackground, state, "and it is there still")
 	require.NoError(t, errors.Join(os.Remove(filepath.Join(r.Exports[1].Dir, "team-data-"+pvName)), os.RemoveAll(filepath.Join(r.Exports[1].Dir, nfsmark.Dir))))
+	r.gate(place{export: r.Exports[1]}).used.Store(false) // as if this process had made nothing there
 	_, state, err = r.enforced("10Gi")
 	require.Equal(t, controller.ProvisioningNoChange, state)
 	require.NoDirExists(t, filepath.Join(r.Exports[1].Dir, nfsmark.Dir), "nothing is made")

@@ -50,6 +50,9 @@ func Work(ctx context.Context, config Config) error {
 		Volume: func(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
 			return config.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 		},
+		EachVolume: func(ctx context.Context, do func(*corev1.PersistentVolume)) error {
+			return controlplane.EachVolume(ctx, config.Client, do)
+		},
 		Refused: config.Metrics.refused, PutOff: config.Metrics.putOff, Now: time.Now,
 	})
 	config.Metrics.watch(p)

@@ -161,7 +161,7 @@ func (e *Engine) removeIncomplete(ctx context.Context, spec volume.Spec, lv lvm.
 		return err
 	}
 	e.after("remove half")
-	return nil
+	return e.removeNotes(lv.UUID)
 }
 
 // sourcePatience is how long a copy or a snapshot waits for another call's lock on its source, such as an
@@ -243,7 +243,7 @@ func (e *Engine) source(ctx context.Context, spec volume.Spec, key luks.Key) (lv
 	if tags, err = e.ensureSettled(ctx, lv, tags); err != nil {
 		return fail(err)
 	}
-	if err := mayCopy(spec, lv, tags); err != nil {
+	if err := e.mayCopyNow(spec, lv, tags); err != nil {
 		return fail(err)
 	}
 	d, err := e.activeDevice(ctx, lv)

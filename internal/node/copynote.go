@@ -1,15 +1,9 @@
 package node
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
-	"github.com/flexlvm/flexlvm/internal/durable"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 )
 
@@ -29,6 +23,13 @@ type copyNote struct {
 	// Stale means that copies in Behind have been active alone since. The kernel may take them for the newest, and
 	// would overwrite the others with them.
 	Stale bool `json:"stale,omitempty"`
+}
+
+func (n copyNote) about() string {
+	if n.Volume == "" {
+		return "which copies of a raid1 volume are out of date"
+	}
+	return "which copies of volume " + n.Volume + " are out of date"
 }
 
 func (n copyNote) isBehind(c lvm.Copy) bool { return n.Behind[c.UUID] != "" }
@@ -101,55 +102,5 @@ func (n copyNote) with(copies []lvm.Copy, inSync bool, now time.Time) copyNote {
 	return next
 }
 
-// copyNotes is the directory of all copyNotes. Each volume has its own file, named by the volume's UUID.
-type copyNotes string
-
-func (d copyNotes) file(uuid string) string { return filepath.Join(string(d), filepath.Base(uuid)) }
-
-// exists reports whether a volume has a note, or this cannot be determined.
-func (d copyNotes) exists(uuid string) bool {
-	_, err := os.Lstat(d.file(uuid))
-	return !errors.Is(err, os.ErrNotExist)
-}
-
-// found reports whether a volume is known to have a note.
-func (d copyNotes) found(uuid string) bool {
-	_, err := os.Lstat(d.file(uuid))
-	return err == nil
-}
-
-// read returns the note of a volume. It is empty if there is none.
-func (d copyNotes) read(uuid string) (n copyNote, err error) {
-	b, err := os.ReadFile(d.file(uuid))
-	if errors.Is(err, os.ErrNotExist) {
-		return n, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &n)
-	}
-	if err != nil {
-		return copyNote{}, fmt.Errorf("read %s, which says which copies are out of date: %w", d.file(uuid), err)
-	}
-	return n, nil
-}
-
-// write durably replaces the note of a volume.
-func (d copyNotes) write(uuid string, n copyNote) error {
-	b, err := json.Marshal(n)
-	if err == nil {
-		err = durable.ReplaceFile(d.file(uuid), append(b, '\n'))
-	}
-	if err != nil {
-		return fmt.Errorf("note which copies of volume %s are out of date: %w", n.Volume, err)
-	}
-	return nil
-}
-
-// remove removes the note of a volume, if there is one. The removal need not be durable: a note that reappears
-// after a power cut is removed again.
-func (d copyNotes) remove(uuid string) error {
-	if err := os.Remove(d.file(uuid)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove the note of copies: %w", err)
-	}
-	return nil
-}
+// copyNotes is the directory of all copyNotes.
+type copyNotes = notes[copyNote]

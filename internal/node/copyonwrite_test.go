@@ -58,8 +58,10 @@ func TestFullCopyOfWhatIsNotWholeAtItsEnd(t *testing.T) {
 	tags := sourceTags()
 	tags.Kind = volume.Snapshot
 	c := fullCopy{spec: spec, fromID: "uuid"}
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
+	require.NoError(t, err)
 	whole := lvm.LogicalVolume{Group: "flexlvm", Name: "source", UUID: "uuid", Active: true, Of: "origin", Shape: volume.Shape{Layout: volume.Linear}, Tags: tags.Strings()}
-	require.NoError(t, c.mayTrust(whole))
+	require.NoError(t, e.mayTrust(&c, whole))
 	for name, change := range map[string]func(*lvm.LogicalVolume){
 		"another":       func(lv *lvm.LogicalVolume) { lv.UUID = "another" },
 		"inactive":      func(lv *lvm.LogicalVolume) { lv.Active = false },
@@ -70,7 +72,8 @@ func TestFullCopyOfWhatIsNotWholeAtItsEnd(t *testing.T) {
 	} {
 		lv := whole
 		change(&lv)
-		require.ErrorIs(t, c.mayTrust(lv), ErrRefused, name)
+		require.ErrorIs(t, e.mayTrust(&c, lv), ErrRefused, name)
+		require.NoError(t, e.removeNotes(lv.UUID))
 	}
 }
 

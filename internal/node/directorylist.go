@@ -41,7 +41,7 @@ func (e *Engine) observePool(ctx context.Context, lv lvm.LogicalVolume) observed
 	out.pool.Directories.Known = err == nil
 	if err != nil {
 		out.pool.Free, out.pool.LVs, out.volumes, out.pool.Directories.Unfit = 0, 0, nil, err.Error()
-	} else if problem, _ := healthProblem(lv); problem != "" {
+	} else if problem, _ := healthProblem(lv, false); problem != "" {
 		out.pool.Directories.Unfit = problem
 	}
 	return out

@@ -69,12 +69,14 @@ type Engine struct {
 	records records
 	// copyNotes record which copies of raid1 volumes are out of date.
 	copyNotes copyNotes
-	diskReads *disk.Reads // of disks that are declared as part of groups
-	now       func() time.Time
-	uptime    func() time.Duration
-	after     func(string)
-	settle    func(volume.Group, volume.Name) // nil: Mount settles volumes itself
-	log       logrus.FieldLogger
+	// invalidNotes record which copy-on-write snapshots were invalid.
+	invalidNotes invalidNotes
+	diskReads    *disk.Reads // of disks that are declared as part of groups
+	now          func() time.Time
+	uptime       func() time.Duration
+	after        func(string)
+	settle       func(volume.Group, volume.Name) // nil: Mount settles volumes itself
+	log          logrus.FieldLogger
 
 	wipeRate, zeroRate   volume.Bytes
 	wipeProgressInterval volume.Bytes
@@ -122,17 +124,18 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 	}
 	locks := lock.Dir(cfg.LockDir)
 	return &Engine{
-		lvm:       lvm.New(host.Unkillable, locks),
-		host:      host,
-		locks:     locks,
-		records:   records(filepath.Join(cfg.StateDir, "volumes")),
-		copyNotes: copyNotes(filepath.Join(cfg.StateDir, "copies")),
-		diskReads: disk.NewReads(disk.ReadTime),
-		now:       cfg.Now,
-		uptime:    cfg.Uptime,
-		after:     cfg.After,
-		settle:    cfg.Settle,
-		log:       cfg.Log,
+		lvm:          lvm.New(host.Unkillable, locks),
+		host:         host,
+		locks:        locks,
+		records:      records(filepath.Join(cfg.StateDir, "volumes")),
+		copyNotes:    copyNotes(filepath.Join(cfg.StateDir, "copies")),
+		invalidNotes: invalidNotes(filepath.Join(cfg.StateDir, "invalid-snapshots")),
+		diskReads:    disk.NewReads(disk.ReadTime),
+		now:          cfg.Now,
+		uptime:       cfg.Uptime,
+		after:        cfg.After,
+		settle:       cfg.Settle,
+		log:          cfg.Log,
 
 		wipeRate: cfg.WipeRate, zeroRate: cfg.ZeroRate, wipeProgressInterval: wipeProgressInterval,
 		stateDir: cfg.StateDir, lockDir: cfg.LockDir,

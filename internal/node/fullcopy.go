@@ -159,15 +159,15 @@ func (e *Engine) checkWhole(ctx context.Context, c *fullCopy) error {
 	if err != nil {
 		return err
 	}
-	if err := c.mayTrust(lv); err != nil {
+	if err := e.mayTrust(c, lv); err != nil {
 		return err
 	}
 	return e.checkCopies(ctx, lv)
 }
 
 // mayTrust decides, from lv, the snapshot after the last read, whether the bytes that were read are the
-// snapshot's. LVM cannot tell whether an inactive snapshot has overflowed. It is pure.
-func (c *fullCopy) mayTrust(lv lvm.LogicalVolume) error {
+// snapshot's. LVM cannot tell whether an inactive snapshot has overflowed.
+func (e *Engine) mayTrust(c *fullCopy, lv lvm.LogicalVolume) error {
 	if lv.UUID != c.fromID || !lv.Active {
 		return refused("snapshot %s/%s is another by now, or inactive, so whether it was whole to the end is not known; it is copied anew", c.spec.Group, c.spec.CloneOf)
 	}
@@ -175,7 +175,7 @@ func (c *fullCopy) mayTrust(lv lvm.LogicalVolume) error {
 	if err != nil {
 		return err
 	}
-	return mayCopy(c.spec, lv, tags)
+	return e.mayCopyNow(c.spec, lv, tags)
 }
 
 // beginFull returns the volume of a full copy, and creates it if necessary. It discards a partial copy of an

@@ -9,7 +9,8 @@ import (
 )
 
 // Inventory returns every volume group of the host, and all of flexlvm's pools and volumes in them, as of one
-// moment. It also updates and removes the notes about out-of-date copies of raid1 volumes (noteCopies).
+// moment. It also updates and removes the notes about out-of-date copies of raid1 volumes (noteCopies), and notes which
+// copy-on-write snapshots are invalid.
 func (e *Engine) Inventory(ctx context.Context) (inventory.Inventory, error) {
 	seen := e.now()
 	all, err := e.lvm.Everything(ctx)
@@ -17,6 +18,7 @@ func (e *Engine) Inventory(ctx context.Context) (inventory.Inventory, error) {
 		return inventory.Inventory{}, err
 	}
 	e.noteCopies(ctx, all.Volumes, seen)
+	e.noteInvalids(all.Volumes)
 	var in inventory.Inventory
 	pools, lvs := splitPools(all.Volumes)
 	if in.Volumes, err = e.describeAll(ctx, lvs); err != nil {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 	v := inventory.Volume{
 		Group: lv.Group, GroupUUID: lv.GroupUUID, Name: lv.Name, UUID: lv.UUID,
 		Device: lv.Takes(), Full: lv.Shape.Takes(lv.Size, lv.Extent), Shape: lv.Shape, ByDevice: lv.On, SyncPercent: lv.Sync, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
-		Active: lv.Active, Open: lv.Open, Origin: lv.Origin, SnapshotOf: lv.Of, Stored: lv.Stored, Overflowed: lv.Overflowed,
+		Active: lv.Active, Open: lv.Open, Origin: lv.Origin, SnapshotOf: lv.Of, Stored: lv.Stored, Overflowed: e.wasInvalid(lv),
 	}
 	if v.LastUsed.IsZero() {
 		v.LastUsed = lv.Created
@@ -82,7 +83,7 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 	if lv.Name.IsDoomed() {
 		v.State = volume.Doomed
 	}
-	v.Problem, v.Degraded = healthProblem(lv)
+	v.Problem, v.Degraded = healthProblem(lv, givenUp(v.State))
 	if v.Problem == "" && t.Adopting {
 		v.Problem = "its adoption is not finished; call `flexlvm volumes adopt` again"
 	}
@@ -91,22 +92,34 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 		v.Problem = recErr.Error() + "; remove that file, and the time that its logical volume was made counts"
 	}
 	if !lv.Active && t.State == volume.Ready {
-		v.Problem = "inactive; its next mount activates it"
-		if lv.Skipped {
-			v.Problem = "inactive, and LVM skips its activation; " + endsSkipping(lv)
-		}
+		v.Problem = inactiveProblem(lv, v.Problem)
 	}
 	return v
 }
 
+// inactiveProblem returns the problem of an inactive volume that is ready. problem is what else is wrong with it, which
+// its next mount may not repair.
+func inactiveProblem(lv lvm.LogicalVolume, problem string) string {
+	if lv.Skipped {
+		return "inactive, and LVM skips its activation; " + endsSkipping(lv)
+	}
+	return cmp.Or(problem, "inactive; its next mount activates it")
+}
+
+// givenUp reports whether nobody needs the data of a volume in this state.
+func givenUp(s volume.State) bool { return s == volume.Unreferenced || s == volume.Doomed }
+
 // explainCopies adds to the description of a volume what its note of copies says. unusable is why it must not
-// be used because of that. Nobody needs the data of a volume that is being given up.
+// be used because of that. LVM reports no problem of a volume with a copy that is still being rebuilt. A volume without
+// a note has all its copies: its first sync is no problem.
 func (e *Engine) explainCopies(v *inventory.Volume, unusable error) {
-	givenUp := v.State == volume.Unreferenced || v.State == volume.Doomed
 	switch {
 	case v.State == "":
-	case unusable != nil && !givenUp:
+	case unusable != nil && !givenUp(v.State):
 		v.Problem, v.Degraded, v.Outdated = unusable.Error(), false, true
+	case v.Layout == volume.Raid1 && v.Problem == "" && v.Active && v.SyncPercent != inSyncPercent && !givenUp(v.State) && e.copyNotes.exists(v.UUID):
+		v.Problem, v.Degraded = fmt.Sprintf("degraded: a copy is not complete yet (%s%% in sync); it can still be used. Keep all its disks until `lvs -o +sync_percent %s/%s` shows 100",
+			cmp.Or(v.SyncPercent, "an unknown "), v.Group, v.Name), true
 	case v.Layout == volume.Raid1 && v.Problem != "" && e.copyNotes.exists(v.UUID):
 		v.Problem += fmt.Sprintf("; %s records which copies are out of date: read docs/node-loss.md#a-copy-that-is-out-of-date before you refresh or repair it", e.copyNotes.file(v.UUID))
 	}
@@ -146,12 +159,15 @@ func (e *Engine) outdatedCopies(ctx context.Context, lvs []lvm.LogicalVolume) ma
 // healthProblem returns LVM's report of what is wrong with a volume. A volume with several copies stays usable
 // while one copy is whole. flexlvm repairs nothing by itself, because the right repair depends on whether the
 // disk comes back. LVM also reports a problem of an intact volume if only the store of one of its copy-on-write
-// snapshots is on a missing disk.
-func healthProblem(lv lvm.LogicalVolume) (problem string, degraded bool) {
+// snapshots is on a missing disk. Copies that differ matter only while somebody needs the data.
+func healthProblem(lv lvm.LogicalVolume, givenUp bool) (problem string, degraded bool) {
 	mirror := lv.Shape.Layout == volume.Raid1
 	switch {
-	case lv.Health == "":
+	case lv.Health == "" || lv.Health == mismatches && givenUp:
 		return "", false
+	case lv.Health == mismatches:
+		return fmt.Sprintf("degraded: its copies were found to differ (LVM says %q); it can still be used. Back it up, then run `lvchange --syncaction repair %s/%s`, which overwrites the others with its first copy that can be read: see docs/node-loss.md#copies-that-differ",
+			lv.Health, lv.Group, lv.Name), true
 	case lv.Origin:
 		return fmt.Sprintf("LVM says %q of it or of the store of one of its snapshots: `lvs -a -o lv_name,lv_uuid,origin,devices %s` shows which; if only a snapshot is on a missing disk, the volume is intact: remove nothing before you have read docs/node-loss.md#the-disk-is-dead", lv.Health, lv.Group), mirror
 	case mirror:

@@ -72,17 +72,75 @@ func TestInventoryOfAConvertedMirror(t *testing.T) {
 func TestHealthOfASourceOfSnapshots(t *testing.T) {
 	lv := mirrorLV()
 	lv.Health = "partial"
-	problem, degraded := healthProblem(lv)
+	problem, degraded := healthProblem(lv, false)
 	require.True(t, degraded)
 	require.Contains(t, problem, `LVM says "partial" of its 2 copies; it can still be used`)
 	require.Contains(t, problem, "`vgextend --restoremissing flexlvm DEVICE`) and run `lvchange --refresh flexlvm/data`")
 	lv.Origin = true
 	for layout, want := range map[volume.Layout]bool{volume.Raid1: true, volume.Linear: false} {
 		lv.Shape.Layout = layout
-		problem, degraded = healthProblem(lv)
+		problem, degraded = healthProblem(lv, false)
 		require.Equal(t, want, degraded)
 		require.Contains(t, problem, "or of the store of one of its snapshots")
 		require.Contains(t, problem, "remove nothing before you have read docs/node-loss.md#the-disk-is-dead")
 		require.NotContains(t, problem, "copies")
 	}
+}
+
+// noDevice is the problem of an active volume in tests, which have no devices.
+const noDevice = "no such device: /dev/mapper/flexlvm-data"
+
+// A mirror whose only complete copy is lost is lost, so one that is being rebuilt is degraded although LVM reports nothing.
+// Before it has a note, its first sync is no problem.
+func TestInventoryOfAMirrorThatIsRebuilt(t *testing.T) {
+	w := watchMirror(t)
+	tags := sourceTags()
+	described := func() inventory.Volume { return w.described(tags) }
+	w.look(true, "", "12.34", "", "")
+	require.Equal(t, noDevice, described().Problem)
+	w.look(true, "partial", "100.00", "partial", "")
+	w.uuids[0] = "copy-2"
+	for sync, want := range map[string]string{"": "(an unknown % in sync)", "12.34": "(12.34% in sync)"} {
+		w.look(true, "", sync, "", "")
+		v := described()
+		require.True(t, v.Degraded)
+		require.False(t, v.Outdated)
+		require.Contains(t, v.Problem, "degraded: a copy is not complete yet "+want)
+		require.Contains(t, v.Problem, "it can still be used")
+	}
+	for _, tags.State = range []volume.State{volume.Unreferenced, volume.Doomed} {
+		require.Equal(t, noDevice, described().Problem, "nobody needs its data, and it can be removed")
+	}
+	tags.State = volume.Ready
+	w.look(true, "", "100.00", "", "")
+	require.Equal(t, noDevice, described().Problem)
+}
+
+// The remedy of copies that differ is not the one of a lost disk. They do not prevent the removal of a volume.
+func TestInventoryOfCopiesThatDiffer(t *testing.T) {
+	w := watchMirror(t)
+	tags := sourceTags()
+	w.look(true, mismatches, "100.00", "", "")
+	for _, w.lv.Origin = range []bool{false, true} {
+		v := w.described(tags)
+		require.True(t, v.Degraded)
+		require.Contains(t, v.Problem, `its copies were found to differ (LVM says "mismatches exist"); it can still be used`)
+		require.Contains(t, v.Problem, "`lvchange --syncaction repair flexlvm/data`")
+		require.NotContains(t, v.Problem, "--refresh")
+	}
+	for _, tags.State = range []volume.State{volume.Unreferenced, volume.Doomed} {
+		require.Equal(t, noDevice, w.described(tags).Problem)
+	}
+}
+
+// A next mount activates an inactive volume, but does not repair what LVM reports of it.
+func TestProblemOfAnInactiveVolume(t *testing.T) {
+	e, _ := mirrorEngine(t)
+	tags := sourceTags()
+	lv := lvm.LogicalVolume{Group: "flexlvm", Name: "data", Shape: volume.Shape{Layout: volume.Linear}, Tags: tags.Strings()}
+	require.Equal(t, "inactive; its next mount activates it", e.describe(lv).Problem)
+	lv.Health = "partial"
+	require.Contains(t, e.describe(lv).Problem, `LVM says "partial" of it`)
+	lv.Skipped = true
+	require.Contains(t, e.describe(lv).Problem, "LVM skips its activation")
 }

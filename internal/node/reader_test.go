@@ -23,7 +23,7 @@ func replicaTags() volume.Tags {
 }
 
 // oneGroup is a row of the output of vgs in LVM 2.03.16.
-const oneGroup = `{"vg_name":"flexlvm", "vg_uuid":"djh9yK-kdRJ-WGvL-Slde-Imz1-NhIY-fipqqe", "vg_size":"3200253952", "vg_free":"2327838720", "vg_extent_size":"4194304", "vg_mda_size":"17821696", "vg_mda_free":"8908288", "lv_count":"3", "pv_count":"1", "vg_missing_pv_count":"0", "vg_exported":""}`
+const oneGroup = `{"vg_name":"flexlvm", "vg_uuid":"djh9yK-kdRJ-WGvL-Slde-Imz1-NhIY-fipqqe", "vg_size":"3200253952", "vg_free":"2327838720", "vg_extent_size":"4194304", "vg_mda_size":"17821696", "vg_mda_free":"8908288", "vg_mda_used_count":"1", "lv_count":"3", "pv_count":"1", "vg_missing_pv_count":"0", "vg_exported":""}`
 
 // reports answers LVM's report commands for a host without volumes, and fails the test if another program is
 // run.

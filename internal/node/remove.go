@@ -281,7 +281,7 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 	}
 	e.after("lvremove")
 	e.announceRoom()
-	return errors.Join(e.copyNotes.remove(lv.UUID), e.records.remove(lv.Group, lv.Name))
+	return errors.Join(e.removeNotes(lv.UUID), e.records.remove(lv.Group, lv.Name))
 }
 
 // markDoomed tags as doomed a volume that is being removed, or whose name says so. A directory volume needs

@@ -170,7 +170,7 @@ func (e *Engine) commit(ctx context.Context, g volume.Group, refs []Ref, batch [
 		if errs[one.at] = outcome(refs[one.at], one, left, lookErr, err); errs[one.at] != nil {
 			continue
 		}
-		errs[one.at] = e.copyNotes.remove(one.lv.UUID)
+		errs[one.at] = e.removeNotes(one.lv.UUID)
 		if one.lv.Name.IsDoomed() {
 			errs[one.at] = errors.Join(errs[one.at], e.records.remove(g, one.lv.Name))
 		}

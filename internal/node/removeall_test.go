@@ -42,7 +42,7 @@ func (g *fakeGroup) run(argv ...string) (string, error) {
 	case "lvchange":
 		return "changed", nil
 	case "pvs":
-		return fmt.Sprintf(`{"report":[{"pv":[{"pv_name":%q,"pv_free":"0","pv_missing":"","pv_allocatable":"allocatable"}]}]}`, g.device), nil
+		return fmt.Sprintf(`{"report":[{"pv":[{"pv_name":%q,"pv_free":"0","pv_missing":"","pv_mda_used_count":"1","pv_allocatable":"allocatable"}]}]}`, g.device), nil
 	case "lvremove":
 		if g.removes {
 			g.lvs = nil
@@ -61,7 +61,7 @@ func (g *fakeGroup) run(argv ...string) (string, error) {
 				lv.name, lv.uuid, lv.size, lv.tags, lv.attr))
 		}
 	}
-	return fmt.Sprintf(`{"report":[{"vg":[{"vg_name":"flexlvm","vg_uuid":"group-uuid","vg_size":"1258291200","vg_free":"0","vg_extent_size":"4194304","vg_mda_size":"1","vg_mda_free":"1","lv_count":"2","pv_count":"2","vg_missing_pv_count":"%d","vg_exported":%q}],"pv":[],"lv":[%s],"pvseg":[],"seg":[]}]}`,
+	return fmt.Sprintf(`{"report":[{"vg":[{"vg_name":"flexlvm","vg_uuid":"group-uuid","vg_size":"1258291200","vg_free":"0","vg_extent_size":"4194304","vg_mda_size":"1","vg_mda_free":"1","vg_mda_used_count":"2","lv_count":"2","pv_count":"2","vg_missing_pv_count":"%d","vg_exported":%q}],"pv":[],"lv":[%s],"pvseg":[],"seg":[]}]}`,
 		g.missing, g.exported, strings.Join(rows, ",")), nil
 }
 

@@ -101,21 +101,21 @@ type Daemon struct {
 
 	quick, slow, files *serialQueue[[]job] // of batches of removals
 
-	makeQueue     *serialQueue[makeJob]
-	slowMakeQueue *serialQueue[makeJob] // of full copies and raw volumes, which take long
-	trimmer       *serialQueue[inventory.Volume]
-	maker         *maker           // nil in a dry run
-	limiter       *iolimit.Limiter // nil if nothing is limited
-	declared      *declarations    // nil if no groups are created
-	discoverer    *discoverer      // nil if nothing is discovered
-	kicks         chan struct{}
-	calls         chan struct{}             // a program on the node has called for a round and waits for it
-	regrouped     chan struct{}             // the node's volume groups differ from the examined ones
-	waits         atomic.Bool               // another daemon of this node is still running
-	ended         atomic.Pointer[time.Time] // when a round last ended
-	examined      atomic.Pointer[examination]
-	namedGroups   atomic.Pointer[[]volume.Group] // groups that PersistentVolumes name, as of the last round
-	mayOverflow   atomic.Bool                    // a snapshot may overflow, according to the last round
+	makeQueue      *serialQueue[makeJob]
+	slowMakeQueue  *serialQueue[makeJob] // of full copies and raw volumes, which take long
+	trimmer        *serialQueue[inventory.Volume]
+	maker          *maker           // nil in a dry run
+	limiter        *iolimit.Limiter // nil if nothing is limited
+	declared       *declarations    // nil if no groups are created
+	discoverer     *discoverer      // nil if nothing is discovered
+	kicks          chan struct{}
+	calls          chan struct{}             // a program on the node has called for a round and waits for it
+	regrouped      chan struct{}             // the node's volume groups differ from the examined ones
+	waits          atomic.Bool               // another daemon of this node is still running
+	ended          atomic.Pointer[time.Time] // when a round last ended
+	examined       atomic.Pointer[examination]
+	namedGroups    atomic.Pointer[[]volume.Group] // groups that PersistentVolumes name, as of the last round
+	validSnapshots atomic.Bool                    // there are valid copy-on-write snapshots, according to the last round
 
 	blockedUnmounts blockedUnmounts
 

@@ -2,11 +2,14 @@ package nodeagent
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -18,6 +21,8 @@ type makeJob struct {
 	object *corev1.PersistentVolume
 	// group lists all snapshots of the group, if this one is taken together with others; else nil.
 	group []makeJob
+	// sourceLost is why the source of this copy has lost its content, according to the source's PersistentVolume.
+	sourceLost string
 }
 
 // id returns the UID of the job's PersistentVolume, which identifies its retries.
@@ -36,7 +41,7 @@ func (d *Daemon) enqueueMakes(f observation) {
 		if d.makeRetries.waits(string(c.UID), f.at) || busy && atWork.pv.UID == c.UID || slowBusy && slowAtWork.pv.UID == c.UID {
 			continue
 		}
-		j := makeJob{pv: c, object: f.objects[c.PV]}
+		j := makeJob{pv: c, object: f.objects[c.PV], sourceLost: f.lostSource(&c)}
 		if c.SnapshotGroup != "" {
 			if j.group = groupOf(f, &c); j.group == nil {
 				continue
@@ -65,7 +70,7 @@ func (d *Daemon) makeOne(ctx context.Context, j makeJob) {
 		d.prepare(ctx, j, specOf(&c))
 		return
 	}
-	err := d.engine.MakeClone(ctx, specOf(&c))
+	err := d.makeCopy(ctx, j)
 	if ctx.Err() != nil {
 		return // the daemon stops; the next process or the first mount creates it
 	}
@@ -83,6 +88,30 @@ func (d *Daemon) makeOne(ctx context.Context, j makeJob) {
 		d.events.onVolume(j.object, warning, "VolumeNotCopied", message)
 		d.events.onClaim(ctx, claimOfObject(j.object), warning, "VolumeNotCopied", message)
 	}
+}
+
+// makeCopy does not copy a snapshot that is recorded as lost, whatever the node shows now: after a reboot, LVM may show a
+// snapshot as valid again that is not.
+func (d *Daemon) makeCopy(ctx context.Context, j makeJob) error {
+	if j.sourceLost != "" {
+		return fmt.Errorf("copy snapshot %s/%s: it is lost, as its PersistentVolume says: %s", j.pv.Group, j.pv.CloneOf, j.sourceLost)
+	}
+	return d.engine.MakeClone(ctx, specOf(&j.pv))
+}
+
+// lostSource returns why the source of a copy has lost its content, according to the source's PersistentVolume; empty if
+// it has not, or if the copy no longer needs it.
+func (f observation) lostSource(c *persistentvolume.Volume) string {
+	key := eviction.KeyOfPersistentVolume(c)
+	if slices.ContainsFunc(f.inventory.Volumes, func(v inventory.Volume) bool { return eviction.KeyOf(&v) == key && v.Fill == volume.FillCopied }) {
+		return ""
+	}
+	for _, p := range f.view.PersistentVolumes {
+		if c.CloneOf != "" && p.Group == c.Group && p.Volume == c.CloneOf && p.Cluster == c.Cluster && p.Lost != "" {
+			return p.Lost
+		}
+	}
+	return ""
 }
 
 // specOf returns the spec of the volume that a PersistentVolume describes.

@@ -78,7 +78,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		orphans:        gauge("flexlvm_orphans", "Volumes of this cluster without a PersistentVolume."),
 		foreign:        gauge("flexlvm_foreign_volumes", "Volumes of flexlvm that belong to another cluster."),
 		problems:       gauge("flexlvm_problem_volumes", "Volumes of flexlvm that need attention, for example because of invalid tags."),
-		degraded:       gauge("flexlvm_degraded_volumes", "Mirrored volumes of flexlvm that have lost a copy, whose copies differ, or that must not be used because their copies are out of date."),
+		degraded:       gauge("flexlvm_degraded_volumes", "Mirrored volumes of flexlvm that have lost a copy, that have one that is not complete, whose copies differ, or that must not be used because their copies are out of date."),
 		attention:      gauge("flexlvm_attention_persistentvolumes", "PersistentVolumes of this node that need manual action."),
 		blocked:        gauge("flexlvm_gc_blocked", "1 while nothing is evicted because the API server seems to have lost PersistentVolumes."),
 		orphansBlocked: gauge("flexlvm_gc_orphan_eviction_blocked", "1 while no orphan is evicted, though --evict-orphans is set, because the API server has gone back in time."),

@@ -3,6 +3,7 @@ package nodeagent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 )
 
 // A snapshot's store is announced from almostFull per cent on, and again after each fullStep. While there are
-// stores that may overflow, fillCheck is how often their fill levels are checked, because rounds are too rare
+// snapshots that may become invalid, fillCheck is how often their fill levels are checked, because rounds are too rare
 // to announce them in time.
 const (
 	almostFull = 80
@@ -65,7 +66,7 @@ func (d *Daemon) watchStores(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if !d.mayOverflow.Load() {
+		if !d.validSnapshots.Load() {
 			continue
 		}
 		fills, err := d.cfg.Fills(ctx)
@@ -87,8 +88,7 @@ func (d *Daemon) watchStores(ctx context.Context) {
 // announceSnapshots announces copy-on-write snapshots whose stores are nearly full, and records on the
 // PersistentVolumes of overflowed ones that they cannot be restored any more.
 func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
-	mayOverflow := false
-	defer func() { d.mayOverflow.Store(mayOverflow) }()
+	d.validSnapshots.Store(hasValidSnapshots(f.inventory))
 	for _, s := range f.stores() {
 		c, v, percent := s.of, s.volume, s.percent()
 		if v.Overflowed {
@@ -98,7 +98,6 @@ func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
 		if c.Lost != "" {
 			continue
 		}
-		mayOverflow = true
 		if percent < almostFull {
 			continue
 		}
@@ -111,6 +110,12 @@ func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
 	}
 }
 
+// hasValidSnapshots reports whether there is a copy-on-write snapshot that is valid. Even one whose store cannot overflow
+// becomes invalid if its disk fails, which must be recorded before the machine reboots (node.Engine.Inventory).
+func hasValidSnapshots(in inventory.Inventory) bool {
+	return slices.ContainsFunc(in.Volumes, func(v inventory.Volume) bool { return v.SnapshotOf != "" && v.Active && !v.Overflowed })
+}
+
 // overflowed records once on the PersistentVolume of a snapshot that it has overflowed, and repeats the event
 // while the snapshot exists, as the alert does.
 func (d *Daemon) overflowed(ctx context.Context, f observation, c *persistentvolume.Volume, v *inventory.Volume) {
@@ -118,7 +123,7 @@ func (d *Daemon) overflowed(ctx context.Context, f observation, c *persistentvol
 	if object == nil || d.cfg.DryRun {
 		return
 	}
-	why := fmt.Sprintf("the snapshot of volume %s has overflowed: its source has overwritten more than the %s that were set aside for that, so it cannot be restored any more; delete it", c.CloneOf, v.Device)
+	why := fmt.Sprintf("the snapshot of volume %s has overflowed: its source has overwritten more than the %s that were set aside for that, or the disk that they are on has failed, so it cannot be restored any more; delete it", c.CloneOf, v.Device)
 	if c.Lost == "" {
 		err := d.api.Annotate(ctx, object, persistentvolume.NotTaken(why))
 		if err != nil && !apierrors.IsConflict(err) && d.dedupe.note("snapshot "+v.UUID, err.Error(), f.at) {

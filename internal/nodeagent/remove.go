@@ -1,6 +1,7 @@
 package nodeagent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -236,10 +237,16 @@ func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 		d.proven.drop(j.volume.GroupUUID)
 	}
 	d.inFlight.note(j)
-	if !errors.Is(err, node.ErrSyncing) {
+	why, waits := brief(err), false
+	if errors.Is(err, node.ErrSyncing) {
+		before, _ := d.removals.failed(j.volume.UUID)
+		why += fmt.Sprintf(", %s%% so far", cmp.Or(j.volume.SyncPercent, "an unknown "))
+		waits = before.why != why // otherwise they have made no progress since the last attempt
+	}
+	if !waits {
 		d.out.Metrics.removalFailed()
 	}
-	d.announceNotRemoved(ctx, j.volume, err, d.removals.add(j.volume.UUID, d.cfg.Now(), brief(err)))
+	d.announceNotRemoved(ctx, j.volume, err, d.removals.add(j.volume.UUID, d.cfg.Now(), why))
 }
 
 func (d *Daemon) noteRemoved(ctx context.Context, j job) {

@@ -55,7 +55,7 @@ func TestRemovalInUse(t *testing.T) {
 	r.eventually(func() bool { return len(r.status().Orphans) == 0 }, "still reported")
 }
 
-// A mirror that is still being synchronised is wiped later. That is no failure, however long it takes.
+// A mirror that is still being synchronised is wiped later. That is no failure as long as it makes progress.
 func TestRemovalWaitsForCopies(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -64,11 +64,27 @@ func TestRemovalWaitsForCopies(t *testing.T) {
 	r.engine.with(func() { r.engine.fault = failing("remove flexlvm/old", fmt.Errorf("wipe volume: %w", node.ErrSyncing)) })
 	r.start()
 	r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) == 1 }, "no event")
-	r.rounds(2)
-	require.Contains(t, r.status().Orphans[0].Problem, "its copies are still being synchronised")
+	attempt := func(sync string) {
+		t.Helper()
+		r.engine.with(func() {
+			for i := range r.engine.volumes {
+				r.engine.volumes[i].SyncPercent = sync
+			}
+		})
+		r.rounds(2)
+		tried := len(r.engine.called("remove flexlvm/old"))
+		r.clock.pass(10 * time.Minute)
+		r.eventually(func() bool { return len(r.engine.called("remove flexlvm/old")) > tried }, "it is not tried again")
+		r.rounds(2)
+	}
+	attempt("12.34")
+	attempt("12.35")
+	require.Contains(t, r.status().Orphans[0].Problem, "its copies are still being synchronised, 12.35% so far")
 	require.Zero(t, r.metric("flexlvm_gc_failures_total", "removal"))
+	attempt("12.35")
+	require.NotZero(t, r.metric("flexlvm_gc_failures_total", "removal"))
 	r.engine.with(func() { r.engine.fault = nil })
-	r.clock.pass(time.Minute)
+	r.clock.pass(10 * time.Minute)
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "it is not tried again")
 }
 

@@ -209,6 +209,70 @@ func TestStoreThatFillsBetweenRounds(t *testing.T) {
 	require.Contains(t, r.api.told("SnapshotAlmostFull")[1], "has used 87%")
 }
 
+// A snapshot with room for all changes is lost with the disk of its store. Until the machine reboots, only the kernel
+// knows that, so the next round does not wait for the interval.
+func TestSnapshotWhoseDiskFails(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("source", 10)
+	var percent atomic.Int64
+	state := func(overflowed bool) {
+		r.engine.with(func() {
+			r.engine.volumes = without(r.engine.volumes, "full")
+			v := r.engine.volumes[0]
+			v.Name, v.UUID, v.Kind, v.SnapshotOf, v.Device, v.Overflowed = "full", "uuid-full", volume.Snapshot, "source", 300*volume.MiB, overflowed
+			r.engine.volumes = append(r.engine.volumes, v)
+		})
+	}
+	looks := atomic.Int64{}
+	r.config.Interval = time.Hour
+	r.config.Fills = func(context.Context) (map[string]int, error) {
+		looks.Add(1)
+		return map[string]int{"flexlvm-full": int(percent.Load())}, nil
+	}
+	state(false)
+	r.api.put(storeObject(t, "full", 0))
+	r.start()
+	r.eventually(func() bool { return looks.Load() > 0 }, "nobody looks")
+	state(true)
+	percent.Store(100)
+	r.eventually(func() bool { return r.api.volume("full").Annotations[pv.AnnotationSnapshotProblem] != "" }, "it is not recorded")
+	require.Contains(t, r.api.volume("full").Annotations[pv.AnnotationSnapshotProblem], "or the disk that they are on has failed")
+}
+
+// After a reboot, LVM may show a snapshot as valid again that its PersistentVolume records as lost. It is not copied. A
+// copy that is complete no longer needs it.
+func TestCopyOfALostSnapshot(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("source", 10)
+	r.engine.with(func() {
+		for _, name := range []volume.Name{"snap", "whole"} {
+			v := r.engine.volumes[0]
+			v.Name, v.UUID = name, "uuid-"+string(name)
+			if name == "snap" {
+				v.Kind, v.SnapshotOf = volume.Snapshot, "source"
+			} else {
+				v.State, v.Fill = volume.Creating, volume.FillCopied
+			}
+			r.engine.volumes = append(r.engine.volumes, v)
+		}
+	})
+	lost := storeObject(t, "snap", 0)
+	lost.Annotations[pv.AnnotationSnapshotProblem] = "it has overflowed"
+	r.api.put(lost)
+	for _, name := range []string{"copy", "whole"} {
+		r.api.put(object(name, 10, func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[volume.OptionCloneOf] = "snap" }))
+	}
+	r.start()
+	r.eventually(func() bool { return len(r.engine.called("clone flexlvm/whole of snap")) > 0 }, "the complete copy is not finished")
+	r.eventually(func() bool { return len(r.api.told("VolumeNotCopied")) > 0 }, "no event")
+	require.Contains(t, r.api.told("VolumeNotCopied")[0], "copy snapshot flexlvm/snap: it is lost, as its PersistentVolume says: it has overflowed; it is retried")
+	r.rounds(2)
+	require.Empty(t, r.engine.called("clone flexlvm/copy"))
+	require.NotContains(t, r.engine.names(), "copy ready")
+}
+
 func TestSnapshotIsRemovedWhenItIsDeleted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

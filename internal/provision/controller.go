@@ -202,7 +202,7 @@ func (c Config) nodeLoss(events record.EventRecorder, seen nodeloss.Seen) *nodel
 // the reports may be old as well, and then count the space of deleted PersistentVolumes as allocatable.
 func reserveExisting(ctx context.Context, config Config, books *ledger.Ledger) bool {
 	err := wait.PollUntilContextCancel(ctx, 2*time.Second, true, func(ctx context.Context) (bool, error) {
-		err := eachVolume(ctx, config.Client, books.Inherited)
+		err := controlplane.EachVolume(ctx, config.Client, books.Inherited)
 		if err == nil {
 			err = eachReport(ctx, config.Storage, func(s *flexlvmv1.NodeStorage) { books.Confirm(s, 0) })
 		}

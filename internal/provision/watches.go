@@ -201,18 +201,6 @@ func (w *watches) waitForSync(ctx context.Context) bool {
 	return cache.WaitForCacheSync(ctx.Done(), w.synced...)
 }
 
-// eachVolume calls do for every PersistentVolume, read from the API server instead of a cache.
-func eachVolume(ctx context.Context, client kubernetes.Interface, do func(*corev1.PersistentVolume)) error {
-	list := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		o.ResourceVersion = ""
-		return client.CoreV1().PersistentVolumes().List(ctx, o)
-	})
-	return list.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		do(obj.(*corev1.PersistentVolume))
-		return nil
-	})
-}
-
 // eachReport calls do for every NodeStorage, read from the API server.
 func eachReport(ctx context.Context, client *kube.Client, do func(*flexlvmv1.NodeStorage)) error {
 	list := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
