@@ -109,14 +109,14 @@ func (o *datasetOptions) datasetsIn(ctx context.Context, c client.Client, namesp
 	}
 	for _, name := range o.names {
 		if !slices.ContainsFunc(managers, func(m flexlvmv1.VolumeManager) bool { return m.Name == name }) {
-			return nil, fmt.Errorf("there is no VolumeManager %s in %s", name, in(namespace))
+			return nil, fmt.Errorf("there is no VolumeManager %s in %s", name, inNamespace(namespace))
 		}
 	}
 	return overview.DatasetsOf(managers), nil
 }
 
-// in describes a namespace for messages; empty means all.
-func in(namespace string) string {
+// inNamespace describes a namespace for messages; empty means all.
+func inNamespace(namespace string) string {
 	if namespace == "" {
 		return "any namespace"
 	}
@@ -124,9 +124,9 @@ func in(namespace string) string {
 }
 
 // show prints the datasets. With --watch it prints them again whenever something changes.
-func (o *datasetOptions) show(ctx context.Context, look func(context.Context) ([]overview.Dataset, error), out io.Writer, terminal bool) error {
+func (o *datasetOptions) show(ctx context.Context, read func(context.Context) ([]overview.Dataset, error), out io.Writer, terminal bool) error {
 	for last := ""; ; {
-		all, err := look(ctx)
+		all, err := read(ctx)
 		if err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (o *datasetOptions) show(ctx context.Context, look func(context.Context) ([
 			last = text.String()
 		}
 		if !o.watch || !slices.ContainsFunc(all, func(d overview.Dataset) bool { return !d.Settled() }) {
-			return ended(all, o.watch)
+			return checkLoaded(all, o.watch)
 		}
 		if err := pause.For(ctx, redrawEvery); err != nil {
 			return err
@@ -150,7 +150,7 @@ func (o *datasetOptions) show(ctx context.Context, look func(context.Context) ([
 	}
 }
 
-func ended(all []overview.Dataset, watched bool) error {
+func checkLoaded(all []overview.Dataset, watched bool) error {
 	if watched && slices.ContainsFunc(all, func(d overview.Dataset) bool { return d.State == flexlvmv1.StateFailed }) {
 		return errNotLoaded
 	}
@@ -184,7 +184,7 @@ func printDatasets(to io.Writer, all []overview.Dataset, wide bool) {
 			}
 			table = append(table, append(row, r.Message))
 		}
-		rows(to, table)
+		printTable(to, table)
 		if d.Unlisted > 0 {
 			fmt.Fprintf(to, "  and %s, not listed; total progress %d%%\n", volume.Pluralize(d.Unlisted, "more replica", "more replicas"), d.Progress.Percent)
 		}

@@ -33,12 +33,12 @@ that they report. The exit code is 1 if anything is FAIL.`,
 			if err != nil {
 				return err
 			}
-			reports, err := storages(cmd.Context(), c)
+			reports, err := nodeStorages(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
 			if node != "" {
-				if reports, err = only(reports, node); err != nil {
+				if reports, err = reportOf(reports, node); err != nil {
 					return err
 				}
 			}

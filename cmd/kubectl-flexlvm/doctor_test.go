@@ -29,9 +29,9 @@ a (17 checks, 3m ago)
   WARN  xfs: is old
 `, out.String())
 	reports := []flexlvmv1.NodeStorage{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, {ObjectMeta: metav1.ObjectMeta{Name: "b"}}}
-	one, err := only(reports, "b")
+	one, err := reportOf(reports, "b")
 	require.NoError(t, err)
 	require.Equal(t, "b", one[0].Name)
-	_, err = only(reports, "c")
+	_, err = reportOf(reports, "c")
 	require.ErrorContains(t, err, "node c has not reported, but 2 other nodes have")
 }

@@ -68,7 +68,7 @@ func (o *doorOptions) run(cmd *cobra.Command, s *session, args []string) error {
 		return err
 	}
 	if len(claims) == 0 {
-		fmt.Fprintf(cmd.OutOrStdout(), "no claim of StorageClass %s has a volume in %s\n", o.class, in(s.overrides.Context.Namespace))
+		fmt.Fprintf(cmd.OutOrStdout(), "no claim of StorageClass %s has a volume in %s\n", o.class, inNamespace(s.overrides.Context.Namespace))
 	}
 	return o.moveAll(cmd, &migration.Mover{Client: c, Patience: o.wait}, claims)
 }
@@ -95,7 +95,7 @@ func (o *doorOptions) claims(ctx context.Context, c client.Client, s *session, n
 
 // moveAll continues past claims that cannot move now, and fails if there were any.
 func (o *doorOptions) moveAll(cmd *cobra.Command, m *migration.Mover, claims []types.NamespacedName) error {
-	out, left := plain{cmd.OutOrStdout()}, 0
+	out, left := controlFilter{cmd.OutOrStdout()}, 0
 	for _, claim := range claims {
 		doing, err := m.Check(cmd.Context(), claim, o.door)
 		if err == nil && doing != "" && !o.dryRun {

@@ -104,7 +104,7 @@ func (s *session) jobs(ctx context.Context, all bool) ([]job, error) {
 func jobsIn(ctx context.Context, kube kubernetes.Interface, namespace string) ([]job, error) {
 	list, err := kube.BatchV1().Jobs(namespace).List(ctx, metav1.ListOptions{LabelSelector: recipe.Component})
 	if err != nil {
-		return nil, advised(fmt.Errorf("list jobs: %w", err))
+		return nil, withAdvice(fmt.Errorf("list jobs: %w", err))
 	}
 	out := []job{}
 	for i := range list.Items {
@@ -132,7 +132,7 @@ func printJobs(to io.Writer, jobs []job, all bool, now time.Time) {
 		}
 		table = append(table, row)
 	}
-	rows(to, table)
+	printTable(to, table)
 }
 
 // logOptions are the flags of the command.
@@ -176,7 +176,7 @@ not started and for pods that replace others, until the job ends.`,
 			if err != nil {
 				return err
 			}
-			return o.show(cmd.Context(), kube, namespace, args[0], &printer{out: cmd.OutOrStdout(), notes: plain{cmd.ErrOrStderr()}})
+			return o.show(cmd.Context(), kube, namespace, args[0], &printer{out: cmd.OutOrStdout(), notes: controlFilter{cmd.ErrOrStderr()}})
 		},
 	}
 	cmd.Flags().IntVar(&o.worker, "worker", -1, "print only the log of this worker")
@@ -216,7 +216,7 @@ func podsOf(ctx context.Context, kube kubernetes.Interface, namespace, name stri
 	selector := labels.SelectorFromSet(labels.Set{batchv1.JobNameLabel: name}).String()
 	list, err := kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
-		return nil, advised(fmt.Errorf("list the pods of job %s/%s: %w", namespace, name, err))
+		return nil, withAdvice(fmt.Errorf("list the pods of job %s/%s: %w", namespace, name, err))
 	}
 	return list.Items, nil
 }

@@ -41,7 +41,7 @@ command that copies its files. The pods and the volumes are deleted with the job
 			if err != nil {
 				return err
 			}
-			return o.run(cmd.Context(), kube, namespace, args[0], plain{cmd.OutOrStdout()})
+			return o.run(cmd.Context(), kube, namespace, args[0], controlFilter{cmd.OutOrStdout()})
 		},
 	}
 	cmd.Flags().StringVar(&o.image, "image", "", "image of the pods, with sh, and tar for kubectl cp; empty: the image of the workers")
@@ -52,7 +52,7 @@ command that copies its files. The pods and the volumes are deleted with the job
 func (o *collectOptions) run(ctx context.Context, kube kubernetes.Interface, namespace, name string, out io.Writer) error {
 	job, err := kube.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return advised(fmt.Errorf("get job %s/%s: %w", namespace, name, err))
+		return withAdvice(fmt.Errorf("get job %s/%s: %w", namespace, name, err))
 	}
 	pods, err := podsOf(ctx, kube, namespace, name)
 	if err != nil {
@@ -67,7 +67,7 @@ func (o *collectOptions) run(ctx context.Context, kube kubernetes.Interface, nam
 		for _, v := range volumes {
 			table = append(table, []string{fmt.Sprint(v.Worker), v.Claim, orDash(v.Node), v.Phase})
 		}
-		rows(out, table)
+		printTable(out, table)
 		return nil
 	}
 	dir, err := quoted(recipe.OwnDir(job))
@@ -76,7 +76,7 @@ func (o *collectOptions) run(ctx context.Context, kube kubernetes.Interface, nam
 	}
 	made, err := recipe.Collect(ctx, kube, job, volumes, cmp.Or(o.image, job.Spec.Template.Spec.Containers[0].Image))
 	if err != nil {
-		return advised(err)
+		return withAdvice(err)
 	}
 	if len(made) == 0 {
 		return fmt.Errorf("no worker of job %s/%s has ended yet; kubectl flexlvm job ls shows how many have", namespace, name)
@@ -95,7 +95,7 @@ func (o *collectOptions) run(ctx context.Context, kube kubernetes.Interface, nam
 // quoted returns text as a single word of a shell command. It refuses control characters, which terminals would
 // interpret.
 func quoted(text string) (string, error) {
-	if inert(text) != text || strings.ContainsAny(text, "\n\t") {
+	if replaceControl(text) != text || strings.ContainsAny(text, "\n\t") {
 		return "", fmt.Errorf("%q contains control characters", text)
 	}
 	if strings.Trim(text, unquoted) == "" {

@@ -75,7 +75,7 @@ func (f *follower) poll(ctx context.Context) (ended bool, err error) {
 	case f.began && apierrors.IsNotFound(err):
 		return true, nil
 	case err != nil:
-		return false, f.permanentError(ctx, advised(fmt.Errorf("get job %s/%s: %w", f.namespace, f.name, err)))
+		return false, f.permanentError(ctx, withAdvice(fmt.Errorf("get job %s/%s: %w", f.namespace, f.name, err)))
 	}
 	if err := f.checkWorkers(job); err != nil {
 		return false, err

@@ -63,11 +63,11 @@ func (p *printer) lines(log io.Reader, worker int, at *logPosition) error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			at.broken()
+			at.repeatLast()
 			return err
 		}
 		if begins {
-			line, printed = at.pass(line)
+			line, printed = at.parseLine(line)
 		}
 		begins = !more
 		if printed {
@@ -93,9 +93,9 @@ type logPosition struct {
 // resume prepares for a stream that starts before the position.
 func (at *logPosition) resume() { at.until, at.again = at.time, at.lines }
 
-// pass removes the timestamp from a line, and reports whether the line was already printed. Timestamps may go
-// back slightly, because a container has two streams. Then lines are printed twice, but none is lost.
-func (at *logPosition) pass(line []byte) (text []byte, printed bool) {
+// parseLine removes the timestamp from a line, and reports whether the line was already printed. Timestamps may
+// go back slightly, because a container has two streams. Then lines are printed twice, but none is lost.
+func (at *logPosition) parseLine(line []byte) (text []byte, printed bool) {
 	if at == nil {
 		return line, false
 	}
@@ -117,8 +117,8 @@ func (at *logPosition) pass(line []byte) (text []byte, printed bool) {
 	return text, false
 }
 
-// broken marks the last line as possibly incomplete, so that it is printed again.
-func (at *logPosition) broken() {
+// repeatLast marks the last line as possibly incomplete, so that it is printed again.
+func (at *logPosition) repeatLast() {
 	if at != nil && at.lines > 0 {
 		at.lines--
 	}

@@ -84,7 +84,7 @@ func (o *submitOptions) run(cmd *cobra.Command, s *session, args []string) error
 	}
 	job, err := recipe.Start(cmd.Context(), kube, o.Settings)
 	if err != nil {
-		return advised(err)
+		return withAdvice(err)
 	}
 	if how, ended := recipe.Ended(job); ended {
 		fmt.Fprintf(cmd.OutOrStdout(), "job.batch/%s in namespace %s was not started: it already exists with the same settings and has ended (%s); delete it to run it again\n", job.Name, job.Namespace, how)

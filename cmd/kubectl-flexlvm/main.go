@@ -33,7 +33,7 @@ func main() {
 	err := cmd.ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(plain{os.Stderr}, "kubectl flexlvm:", err)
+		fmt.Fprintln(controlFilter{os.Stderr}, "kubectl flexlvm:", err)
 		os.Exit(1)
 	}
 }

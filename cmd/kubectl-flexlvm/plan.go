@@ -59,7 +59,7 @@ func (o *planOptions) run(cmd *cobra.Command, s *session) error {
 		return err
 	}
 	var objects overview.Objects
-	if objects.Storages, err = storages(cmd.Context(), c); err != nil {
+	if objects.Storages, err = nodeStorages(cmd.Context(), c); err != nil {
 		return err
 	}
 	now := time.Now()
@@ -155,7 +155,7 @@ func printNext(to io.Writer, next []overview.Eviction, now time.Time) {
 		}
 		table = append(table, append(evictionRow(e, now), when, e.Message))
 	}
-	rows(to, table)
+	printTable(to, table)
 }
 
 func evictionRow(e overview.Eviction, now time.Time) []string {
@@ -206,7 +206,7 @@ func printFit(to io.Writer, f overview.Fit, now time.Time) {
 	for _, e := range f.Then {
 		table = append(table, append(append([]string{" "}, evictionRow(e, now)[1:]...), string(e.Reason)+", after the claim's volume is created"))
 	}
-	rows(to, table)
+	printTable(to, table)
 	if f.Replicas > 0 {
 		fmt.Fprintf(to, "  and unused replicas of datasets, %s in total\n", f.Replicas)
 	}

@@ -62,7 +62,7 @@ func (o output) print(to io.Writer, answer any, table func(io.Writer)) error {
 		}
 		fmt.Fprint(to, string(content))
 	default:
-		table(plain{to})
+		table(controlFilter{to})
 	}
 	return nil
 }
@@ -81,20 +81,20 @@ func escaped(content []byte) string {
 	return out.String()
 }
 
-// plain writes text without control characters that terminals would interpret, because messages repeat text
-// from nodes, loaders and servers.
-type plain struct{ to io.Writer }
+// controlFilter writes text without control characters that terminals would interpret, because messages repeat
+// text from nodes, loaders and servers.
+type controlFilter struct{ to io.Writer }
 
 // Write implements io.Writer.
-func (p plain) Write(text []byte) (int, error) {
-	if _, err := io.WriteString(p.to, inert(string(text))); err != nil {
+func (p controlFilter) Write(text []byte) (int, error) {
+	if _, err := io.WriteString(p.to, replaceControl(string(text))); err != nil {
 		return 0, err
 	}
 	return len(text), nil
 }
 
-// inert replaces control characters other than newlines and tabs.
-func inert(text string) string {
+// replaceControl replaces control characters other than newlines and tabs.
+func replaceControl(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' {
 			return unicode.ReplacementChar
@@ -126,8 +126,8 @@ func printObjects(to io.Writer, objects ...client.Object) error {
 	return nil
 }
 
-// rows prints a table. The first row is the heading.
-func rows(to io.Writer, all [][]string) {
+// printTable prints a table. The first row is the heading.
+func printTable(to io.Writer, all [][]string) {
 	w := tabwriter.NewWriter(to, 0, 0, 3, ' ', 0)
 	for _, row := range all {
 		fmt.Fprintln(w, strings.TrimRight(strings.Join(row, "\t"), "\t"))

@@ -82,7 +82,7 @@ func (o *requestOptions) build(cmd *cobra.Command, s *session) *cobra.Command {
 		if o.wanted.Namespace, err = s.namespace(); err != nil {
 			return err
 		}
-		return o.submit(cmd.Context(), c, plain{cmd.OutOrStdout()})
+		return o.submit(cmd.Context(), c, controlFilter{cmd.OutOrStdout()})
 	}
 	cmd.Flags().StringVar(&o.wanted.Volume, "volume", "", "name of the volume, which is that of its former PersistentVolume")
 	cmd.Flags().StringVar(&o.wanted.Node, "node", "", "node of the volume, if several nodes have one of that name")
@@ -106,8 +106,8 @@ func (o *requestOptions) submit(ctx context.Context, c client.Client, out io.Wri
 		FilesystemUUID: found.Released.FilesystemUUID, State: string(o.to),
 	}
 	sent := false
-	err = change(ctx, c, found.Node, func(s *flexlvmv1.NodeStorage) error {
-		err := add(s, request)
+	err = updateSpec(ctx, c, found.Node, func(s *flexlvmv1.NodeStorage) error {
+		err := addRequest(s, request)
 		sent = sent || err == nil
 		return err
 	})
@@ -121,7 +121,7 @@ func (o *requestOptions) submit(ctx context.Context, c client.Client, out io.Wri
 	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWithin)
 	defer cancel()
 	arrived := false
-	withdrawn := change(cleanup, c, found.Node, func(s *flexlvmv1.NodeStorage) error {
+	withdrawn := updateSpec(cleanup, c, found.Node, func(s *flexlvmv1.NodeStorage) error {
 		was := len(s.Spec.Requests)
 		s.Spec.Requests = slices.DeleteFunc(s.Spec.Requests, func(r flexlvmv1.VolumeRequest) bool { return r.ID == request.ID })
 		arrived = arrived || len(s.Spec.Requests) < was
@@ -182,8 +182,8 @@ func answerTo(s *flexlvmv1.NodeStorage, id string) *flexlvmv1.VolumeAnswer {
 	return &s.Status.Answers[i]
 }
 
-// add adds a request. If there are too many, it first removes requests that were answered.
-func add(s *flexlvmv1.NodeStorage, request flexlvmv1.VolumeRequest) error {
+// addRequest adds a request. If there are too many, it first removes requests that were answered.
+func addRequest(s *flexlvmv1.NodeStorage, request flexlvmv1.VolumeRequest) error {
 	if len(s.Spec.Requests) >= maxRequests {
 		s.Spec.Requests = slices.DeleteFunc(s.Spec.Requests, func(r flexlvmv1.VolumeRequest) bool {
 			return slices.ContainsFunc(s.Status.Answers, func(a flexlvmv1.VolumeAnswer) bool { return a.ID == r.ID })
@@ -196,8 +196,8 @@ func add(s *flexlvmv1.NodeStorage, request flexlvmv1.VolumeRequest) error {
 	return nil
 }
 
-// change updates the spec of a NodeStorage, and retries on conflicts.
-func change(ctx context.Context, c client.Client, node string, mutate func(*flexlvmv1.NodeStorage) error) error {
+// updateSpec updates the spec of a NodeStorage, and retries on conflicts.
+func updateSpec(ctx context.Context, c client.Client, node string, mutate func(*flexlvmv1.NodeStorage) error) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		s := &flexlvmv1.NodeStorage{}
 		if err := c.Get(ctx, client.ObjectKey{Name: node}, s); err != nil {

@@ -161,11 +161,11 @@ func TestRequestsWhoseWriteIsInDoubt(t *testing.T) {
 func TestRequestsAreBounded(t *testing.T) {
 	s := &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
 	for i := range maxRequests {
-		require.NoError(t, add(s, flexlvmv1.VolumeRequest{ID: string(rune('a' + i))}))
+		require.NoError(t, addRequest(s, flexlvmv1.VolumeRequest{ID: string(rune('a' + i))}))
 	}
-	require.ErrorContains(t, add(s, flexlvmv1.VolumeRequest{ID: "more"}), "20 unanswered requests")
+	require.ErrorContains(t, addRequest(s, flexlvmv1.VolumeRequest{ID: "more"}), "20 unanswered requests")
 	s.Status.Answers = []flexlvmv1.VolumeAnswer{{ID: "a"}}
-	require.NoError(t, add(s, flexlvmv1.VolumeRequest{ID: "more"}))
+	require.NoError(t, addRequest(s, flexlvmv1.VolumeRequest{ID: "more"}))
 	require.Len(t, s.Spec.Requests, maxRequests)
 	require.Equal(t, "b", s.Spec.Requests[0].ID)
 }

@@ -120,7 +120,7 @@ func list[T any, L interface {
 		page := L(new(T))
 		if err := c.List(ctx, page, append([]client.ListOption{client.Limit(pageSize), client.Continue(next)}, options...)...); err != nil {
 			kinds := strings.TrimSuffix(reflect.TypeFor[T]().Name(), "List") + "s"
-			return advised(fmt.Errorf("list %s: %w", kinds, err))
+			return withAdvice(fmt.Errorf("list %s: %w", kinds, err))
 		}
 		each(page)
 		if next = page.GetContinue(); next == "" {
@@ -129,8 +129,8 @@ func list[T any, L interface {
 	}
 }
 
-// advised adds to an API error what to do about it.
-func advised(err error) error {
+// withAdvice adds to an API error what to do about it.
+func withAdvice(err error) error {
 	var failed net.Error
 	switch {
 	case meta.IsNoMatchError(err):
@@ -152,7 +152,7 @@ func storageClass(ctx context.Context, c client.Client, name string) (*storagev1
 	if err == nil {
 		return class, nil
 	}
-	err = advised(fmt.Errorf("read StorageClass %s: %w", name, err))
+	err = withAdvice(fmt.Errorf("read StorageClass %s: %w", name, err))
 	if !apierrors.IsNotFound(err) {
 		return nil, err
 	}
@@ -169,13 +169,13 @@ func storageClass(ctx context.Context, c client.Client, name string) (*storagev1
 	return nil, err
 }
 
-func storages(ctx context.Context, c client.Client) (all []flexlvmv1.NodeStorage, err error) {
+func nodeStorages(ctx context.Context, c client.Client) (all []flexlvmv1.NodeStorage, err error) {
 	err = list(ctx, c, func(l *flexlvmv1.NodeStorageList) { all = append(all, l.Items...) })
 	return all, err
 }
 
-// only returns the report of one node.
-func only(all []flexlvmv1.NodeStorage, node string) ([]flexlvmv1.NodeStorage, error) {
+// reportOf returns the report of one node.
+func reportOf(all []flexlvmv1.NodeStorage, node string) ([]flexlvmv1.NodeStorage, error) {
 	for i := range all {
 		if all[i].Name == node {
 			return all[i : i+1], nil

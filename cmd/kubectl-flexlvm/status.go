@@ -30,7 +30,7 @@ func statusCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			reports, err := storages(cmd.Context(), c)
+			reports, err := nodeStorages(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
@@ -74,7 +74,7 @@ func printStatus(to io.Writer, s overview.Status, all, wide bool, now time.Time)
 	for i := range shown {
 		table = append(table, nodeRows(&shown[i], wide, now)...)
 	}
-	rows(to, table)
+	printTable(to, table)
 	for i := range shown {
 		for _, p := range shown[i].Problems {
 			where := shown[i].Name

@@ -104,7 +104,7 @@ func (o *undeleteOptions) run(cmd *cobra.Command, s *session) error {
 	if o.wanted.Namespace, err = s.namespace(); err != nil {
 		return err
 	}
-	return o.undelete(cmd.Context(), c, plain{cmd.OutOrStdout()})
+	return o.undelete(cmd.Context(), c, controlFilter{cmd.OutOrStdout()})
 }
 
 // checkNames refuses names that the API server would refuse for the claim, because the PersistentVolume would

@@ -28,7 +28,7 @@ func readCandidates(ctx context.Context, c client.Client, w overview.Wanted) (f 
 	if w.Volume == "" {
 		f.still, f.unknown = stillThere(ctx, c, w)
 	}
-	f.reports, err = storages(ctx, c)
+	f.reports, err = nodeStorages(ctx, c)
 	return f, err
 }
 
@@ -62,7 +62,7 @@ func stillThere(ctx context.Context, c client.Client, w overview.Wanted) ([]core
 	case apierrors.IsNotFound(err):
 		claim = nil
 	case err != nil:
-		return nil, advised(fmt.Errorf("get claim %s/%s: %w", w.Namespace, w.Claim, err))
+		return nil, withAdvice(fmt.Errorf("get claim %s/%s: %w", w.Namespace, w.Claim, err))
 	}
 	return overview.StillThere(all, claim, w), nil
 }

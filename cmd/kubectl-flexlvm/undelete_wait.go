@@ -158,7 +158,7 @@ func (s *session) completeReleased(cmd *cobra.Command, args []string) ([]string,
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	all, err := storages(cmd.Context(), c)
+	all, err := nodeStorages(cmd.Context(), c)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

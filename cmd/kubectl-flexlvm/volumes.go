@@ -35,11 +35,11 @@ eviction order of its pool, or why it is kept.`,
 				return err
 			}
 			var objects overview.Objects
-			if objects.Storages, err = storages(cmd.Context(), c); err != nil {
+			if objects.Storages, err = nodeStorages(cmd.Context(), c); err != nil {
 				return err
 			}
 			if filter.Node != "" {
-				if _, err := only(objects.Storages, filter.Node); err != nil {
+				if _, err := reportOf(objects.Storages, filter.Node); err != nil {
 					return err
 				}
 			}
@@ -96,5 +96,5 @@ func printVolumes(to io.Writer, volumes []overview.Volume, wide bool, now time.T
 		}
 		table = append(table, row)
 	}
-	rows(to, table)
+	printTable(to, table)
 }

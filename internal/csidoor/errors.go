@@ -99,7 +99,7 @@ func statusOf(err error) error {
 	return status.Error(codeOf(err), volume.Clip(message, maxMessage, " … (cut; all of it is in the log of the CSI driver)"))
 }
 
-// missing returns the error for a required field that is not set.
-func missing(field string) error {
+// missingError returns the error for a required field that is not set.
+func missingError(field string) error {
 	return &volume.FieldError{Field: field, Reason: "is missing from the request"}
 }

@@ -29,19 +29,19 @@ func (s *service) NodeGetVolumeHealth(ctx context.Context, r *csi.NodeGetVolumeH
 		return nil, err
 	}
 	asked := s.now()
-	in, err := s.inventories.since(ctx, asked.Add(-inventoryLife))
+	in, err := s.inventories.notOlderThan(ctx, asked.Add(-inventoryLife))
 	if err != nil {
 		return nil, err
 	}
-	i := h.in(in)
+	i := h.indexIn(in)
 	if i < 0 { // the volume may be newer than the inventory
-		if in, err = s.inventories.since(ctx, asked); err != nil {
+		if in, err = s.inventories.notOlderThan(ctx, asked); err != nil {
 			return nil, err
 		}
-		i = h.in(in)
+		i = h.indexIn(in)
 	}
 	if i < 0 {
-		return nil, notSeen(in, h)
+		return nil, unseenError(in, h)
 	}
 	v := in.Volumes[i]
 	out := &csi.VolumeHealth{VolumeId: r.GetVolumeId()}
@@ -64,13 +64,13 @@ func (s *service) NodeGetVolumeHealth(ctx context.Context, r *csi.NodeGetVolumeH
 	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: out}, nil
 }
 
-// in returns the index of the handle's volume in an inventory, or a negative number if it is not there.
-func (h handle) in(in inventory.Inventory) int {
+// indexIn returns the index of the handle's volume in an inventory, or a negative number if it is not there.
+func (h handle) indexIn(in inventory.Inventory) int {
 	return slices.IndexFunc(in.Volumes, func(v inventory.Volume) bool { return v.Group == h.group && v.Name == h.name })
 }
 
-// notSeen returns the error for a volume that is not in the inventory.
-func notSeen(in inventory.Inventory, h handle) error {
+// unseenError returns the error for a volume that is not in the inventory.
+func unseenError(in inventory.Inventory, h handle) error {
 	for _, p := range in.Pools {
 		if p.VolumesUnknown() && p.Name.Group() == h.group {
 			return status.Errorf(codes.Unavailable, "volume %s/%s is not seen, and directory pool %s cannot be looked into: %s", h.group, h.name, p.Name, p.Directories.Unfit)
@@ -85,7 +85,7 @@ func (s *service) NodeGetStorageHealth(ctx context.Context, r *csi.NodeGetStorag
 	if len(r.GetSecrets()) > 0 {
 		return nil, &volume.FieldError{Field: "secrets", Reason: "are not accepted"}
 	}
-	in, err := s.inventories.since(ctx, s.now().Add(-inventoryLife))
+	in, err := s.inventories.notOlderThan(ctx, s.now().Add(-inventoryLife))
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ type service struct {
 	csi.UnimplementedNodeServer
 	engine      Engine
 	node        string // the node's name
-	inventories *inventories
+	inventories *inventoryCache
 	now         func() time.Time
 }
 
@@ -64,13 +64,13 @@ func (s *service) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolum
 	if err != nil {
 		return nil, err
 	}
-	made, err := makeTarget(p.as.Target, p.block)
+	made, err := makeTarget(p.mounting.Target, p.block)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.engine.MountAs(ctx, p.spec, p.as); err != nil {
+	if err := s.engine.MountAs(ctx, p.spec, p.mounting); err != nil {
 		if made {
-			err = errors.Join(err, removeTarget(p.as.Target))
+			err = errors.Join(err, removeTarget(p.mounting.Target))
 		}
 		return nil, err
 	}
@@ -82,9 +82,9 @@ func (s *service) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolum
 func (s *service) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	switch target := r.GetTargetPath(); {
 	case r.GetVolumeId() == "":
-		return nil, missing(fieldHandle)
+		return nil, missingError(fieldHandle)
 	case target == "":
-		return nil, missing(fieldTarget)
+		return nil, missingError(fieldTarget)
 	case !filepath.IsAbs(target):
 		return nil, &volume.FieldError{Field: fieldTarget, Value: target, Reason: "is not an absolute path"}
 	}
@@ -138,9 +138,9 @@ func (s *service) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeR
 	limit := volume.Bytes(r.GetCapacityRange().GetLimitBytes())
 	switch {
 	case r.GetVolumeId() == "":
-		return nil, missing(fieldHandle)
+		return nil, missingError(fieldHandle)
 	case r.GetVolumePath() == "":
-		return nil, missing(fieldPath)
+		return nil, missingError(fieldPath)
 	case size < 0 || size > volume.MaxSize || limit < 0 || limit > 0 && limit < size:
 		return nil, &volume.FieldError{Field: "capacity_range", Value: r.GetCapacityRange().String(), Reason: fmt.Sprintf("is no size that a volume can have; the most is %s", volume.MaxSize)}
 	}
@@ -149,7 +149,7 @@ func (s *service) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeR
 		return nil, err
 	}
 	if !h.readers { // a replica grows through the claim of its loader
-		key, err := keyIn(r.GetSecrets())
+		key, err := keyFrom(r.GetSecrets())
 		if err != nil {
 			return nil, err
 		}
@@ -167,7 +167,7 @@ func (s *service) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeR
 // NodeGetVolumeStats returns the usage as df shows it, or the size of a device.
 func (s *service) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	if r.GetVolumeId() != "" && r.GetVolumePath() == "" {
-		return nil, missing(fieldPath)
+		return nil, missingError(fieldPath)
 	}
 	h, err := parseHandle(r.GetVolumeId())
 	if err != nil {

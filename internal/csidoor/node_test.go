@@ -92,13 +92,13 @@ func TestAccessModes(t *testing.T) {
 		p, err := parsePublish(r)
 		require.NoError(t, err, mode)
 		as.Target = r.GetTargetPath()
-		require.Equal(t, as, p.as, mode)
+		require.Equal(t, as, p.mounting, mode)
 	}
 	r := publish(t)
 	r.Readonly = true
 	p, err := parsePublish(r)
 	require.NoError(t, err)
-	require.True(t, p.as.ReadOnly)
+	require.True(t, p.mounting.ReadOnly)
 }
 
 // The readers of a dataset have their own handle, and no other volume has it.

@@ -45,7 +45,7 @@ type handle struct {
 // exist. Callers report other missing fields first.
 func parseHandle(id string) (handle, error) {
 	if id == "" {
-		return handle{}, missing(fieldHandle)
+		return handle{}, missingError(fieldHandle)
 	}
 	g, n, readers, err := pv.ParseHandle(fieldHandle, id)
 	if err != nil {
@@ -56,22 +56,22 @@ func parseHandle(id string) (handle, error) {
 
 // A publication is a parsed NodePublishVolume request.
 type publication struct {
-	spec  volume.Spec
-	as    node.Mounting
-	block bool // publish the device instead of a file system
+	spec     volume.Spec
+	mounting node.Mounting
+	block    bool // publish the device instead of a file system
 }
 
 // parsePublish parses a request strictly: anything unknown is refused, so that a mistake in a PersistentVolume
 // shows at its first mount.
 func parsePublish(r *csi.NodePublishVolumeRequest) (publication, error) {
-	p := publication{as: node.Mounting{Target: r.GetTargetPath(), ReadOnly: r.GetReadonly()}}
+	p := publication{mounting: node.Mounting{Target: r.GetTargetPath(), ReadOnly: r.GetReadonly()}}
 	switch {
 	case r.GetVolumeId() == "":
-		return publication{}, missing(fieldHandle)
+		return publication{}, missingError(fieldHandle)
 	case r.GetTargetPath() == "":
-		return publication{}, missing(fieldTarget)
+		return publication{}, missingError(fieldTarget)
 	case r.GetVolumeCapability() == nil:
-		return publication{}, missing(fieldCapability)
+		return publication{}, missingError(fieldCapability)
 	}
 	if err := p.capability(r.GetVolumeCapability()); err != nil {
 		return publication{}, err
@@ -95,7 +95,7 @@ func parsePublish(r *csi.NodePublishVolumeRequest) (publication, error) {
 	if err := p.key(r.GetSecrets()); err != nil {
 		return publication{}, err
 	}
-	if len(p.as.Options) > 0 && p.spec.ReadOnly {
+	if len(p.mounting.Options) > 0 && p.spec.ReadOnly {
 		return publication{}, &volume.FieldError{Field: fieldMountOptions, Reason: "are not supported for the readers of a dataset; remove them from the PersistentVolume"}
 	}
 	return p, p.spec.Validate()
@@ -121,16 +121,16 @@ func (p *publication) key(secrets map[string]string) (err error) {
 	case !p.spec.Encrypted:
 		return nil
 	}
-	p.as.Key, err = keyIn(secrets)
-	if err == nil && p.as.Key.IsZero() {
+	p.mounting.Key, err = keyFrom(secrets)
+	if err == nil && p.mounting.Key.IsZero() {
 		err = &volume.FieldError{Field: fieldSecrets, Reason: "are missing, and the volume is encrypted: the PersistentVolume must name a Secret in nodePublishSecretRef"}
 	}
 	return err
 }
 
-// keyIn returns the key in a Secret, or a zero key if there is no Secret. Errors reveal nothing of the Secret's
-// content.
-func keyIn(secrets map[string]string) (luks.Key, error) {
+// keyFrom returns the key in a Secret, or a zero key if there is no Secret. Errors reveal nothing of the
+// Secret's content.
+func keyFrom(secrets map[string]string) (luks.Key, error) {
 	if len(secrets) == 0 {
 		return luks.Key{}, nil
 	}
@@ -185,14 +185,14 @@ func (p *publication) capability(c *csi.VolumeCapability) (err error) {
 	}
 	switch mode := c.GetAccessMode().GetMode(); mode {
 	case csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER:
-		p.as.Alone = true
+		p.mounting.Alone = true
 	case csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:
 	case csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY:
 		// As in the FlexVolume driver, only readOnly makes a mount read-only.
 	default:
 		return &volume.FieldError{Field: "access mode", Value: mode.String(), Reason: "is not supported: a volume is on the disk of one node; use ReadWriteOnce, ReadWriteOncePod or ReadOnlyMany"}
 	}
-	p.as.Options, err = volume.ParseMountOptions(fieldMountOptions, m.GetMountFlags())
+	p.mounting.Options, err = volume.ParseMountOptions(fieldMountOptions, m.GetMountFlags())
 	return err
 }
 

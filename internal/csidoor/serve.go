@@ -77,11 +77,11 @@ func stop(server *grpc.Server) {
 }
 
 func newServer(cfg Config, engine Engine, refused chan<- error) *grpc.Server {
-	common := &calls{log: cfg.Log, busy: map[string]bool{}}
+	common := &interceptor{log: cfg.Log, busy: map[string]bool{}}
 	server := grpc.NewServer(grpc.UnaryInterceptor(common.intercept))
 	csi.RegisterIdentityServer(server, &identity{version: cfg.Version})
 	csi.RegisterNodeServer(server, &service{
-		engine: engine, node: cfg.Node, inventories: newInventories(engine, cfg.Now), now: cfg.Now,
+		engine: engine, node: cfg.Node, inventories: newInventoryCache(engine, cfg.Now), now: cfg.Now,
 	})
 	registerapi.RegisterRegistrationServer(server, &registration{endpoint: cfg.Socket, status: func(s *registerapi.RegistrationStatus) {
 		if s.GetPluginRegistered() {

@@ -7,8 +7,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// pool bounds the memory in which all hashers keep pieces. A hasher that keeps a full buffer trades
-// it for an empty one.
+// pool bounds the memory in which all hashers keep pieces. A hasher that keeps a full buffer gets
+// an empty one for it.
 type pool struct {
 	// step is the length of the ranges of objects that are hashed in order, and most is how many
 	// buffers may be full at the same time; 0 if no pieces are kept.
@@ -41,8 +41,8 @@ func newPool(memory int64, workers int, size int64) *pool {
 // window returns how far ahead of the hash a piece may be kept, in bytes.
 func (p *pool) window() int64 { return int64(p.maxFull) * pieceSize }
 
-// trade returns an empty buffer in exchange for a full one of this size; nil if too many are full.
-func (p *pool) trade(size int) []byte {
+// get returns an empty buffer in exchange for a full one of this size; nil if too many are full.
+func (p *pool) get(size int) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.full >= p.maxFull {
@@ -57,8 +57,8 @@ func (p *pool) trade(size int) []byte {
 	return destination.NewBuffer(int64(size))
 }
 
-// back returns a buffer that was full to the pool; nil is ignored.
-func (p *pool) back(buf []byte) {
+// put returns a buffer that was full to the pool; nil is ignored.
+func (p *pool) put(buf []byte) {
 	if buf == nil {
 		return
 	}

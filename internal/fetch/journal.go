@@ -13,10 +13,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// note is one line of the journal: a completely received span of an object, the temporary file that
+// journalNote is one line of the journal: a completely received span of an object, the temporary file that
 // holds it, and its CRC. The journal lets a run resume after a kill. After a power cut the journal may
 // list bytes that are not on disk, so its reader reads the bytes and compares the CRC.
-type note struct {
+type journalNote struct {
 	Path     string    `json:"path"`
 	Size     int64     `json:"size"`
 	ETag     string    `json:"etag,omitempty"`
@@ -31,22 +31,22 @@ type note struct {
 }
 
 // parseNote returns the note of a line; false if the line is damaged.
-func parseNote(line []byte) (n note, good bool) {
+func parseNote(line []byte) (n journalNote, good bool) {
 	if json.Unmarshal(line, &n) != nil || checkPath(n.Path) != nil || n.Offset < 0 || n.Length < 0 || n.End() > n.Size {
-		return note{}, false
+		return journalNote{}, false
 	}
 	return n, true
 }
 
-func (n note) object() store.Object {
+func (n journalNote) object() store.Object {
 	return store.Object{Path: n.Path, Size: n.Size, ETag: n.ETag, Version: n.Version, Modified: n.Modified}
 }
 
 // crc returns the CRC64 of the noted bytes as a hash does.
-func (n note) crc() []byte { return binary.BigEndian.AppendUint64(nil, n.CRC64) }
+func (n journalNote) crc() []byte { return binary.BigEndian.AppendUint64(nil, n.CRC64) }
 
 // isIn reports whether the noted bytes are in the file, at their place.
-func (n note) isIn(ctx context.Context, file io.ReaderAt, buf []byte) (bool, error) {
+func (n journalNote) isIn(ctx context.Context, file io.ReaderAt, buf []byte) (bool, error) {
 	crc := store.NewCRC64()
 	if err := store.HashInto(ctx, crc, store.NewSection(file, n.Span), buf); err != nil {
 		return false, err
@@ -57,7 +57,7 @@ func (n note) isIn(ctx context.Context, file io.ReaderAt, buf []byte) (bool, err
 // leftovers is what earlier runs have left of one object.
 type leftovers struct {
 	temp  string
-	notes []note
+	notes []journalNote
 }
 
 // journal is the log of notes; many workers write to it.
@@ -102,7 +102,7 @@ func (r *leftovers) bytes() (total int64) {
 	return total
 }
 
-func (j *journal) write(n note) error {
+func (j *journal) write(n journalNote) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.log.append(n)

@@ -126,7 +126,7 @@ func (w *worker) openPublished(o store.Object, r *leftovers) (*os.File, bool) {
 	return file, good
 }
 
-func coverage(notes []note) []store.Span {
+func coverage(notes []journalNote) []store.Span {
 	var out []store.Span
 	for _, n := range notes {
 		out = append(out, n.Span)
@@ -136,7 +136,7 @@ func coverage(notes []note) []store.Span {
 
 // intactRanges returns the ranges of the file whose bytes have the CRC noted when they arrived, and adds their
 // sums to the large object's.
-func (w *worker) intactRanges(a *largeObject, notes []note) (have []store.Span) {
+func (w *worker) intactRanges(a *largeObject, notes []journalNote) (have []store.Span) {
 	for _, n := range disjoint(notes) {
 		if !w.intact(a.file, n) {
 			continue
@@ -152,12 +152,12 @@ func (w *worker) intactRanges(a *largeObject, notes []note) (have []store.Span) 
 	return have
 }
 
-func crcOf(n note) store.SumOf {
+func crcOf(n journalNote) store.SumOf {
 	return store.SumOf{Span: n.Span, Sum: n.crc()}
 }
 
 // sumOf returns the sum of a trusted range that the object's check needs.
-func (w *worker) sumOf(a *largeObject, n note) (store.SumOf, error) {
+func (w *worker) sumOf(a *largeObject, n journalNote) (store.SumOf, error) {
 	if a.check.Kind == store.CheckCRC64 || !a.check.Combines() {
 		return crcOf(n), nil
 	}

@@ -100,7 +100,7 @@ func (f *orderedHasher) add(s store.Span, buf []byte, admitted bool) []byte {
 	}
 	p := piece{end: s.End()}
 	if admitted {
-		if empty := f.pool.trade(len(buf)); empty != nil {
+		if empty := f.pool.get(len(buf)); empty != nil {
 			p.data, buf = buf, empty
 		}
 	}
@@ -128,7 +128,7 @@ func (f *orderedHasher) drop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range f.ahead {
-		f.pool.back(p.data)
+		f.pool.put(p.data)
 	}
 	f.ahead = nil // add no longer adds pieces
 }
@@ -152,7 +152,7 @@ func (f *orderedHasher) run() error {
 		}
 		if p.data != nil {
 			_, _ = f.hash.Write(p.data[:p.end-at]) // hashes do not fail
-			f.pool.back(p.data)
+			f.pool.put(p.data)
 		} else {
 			if buf == nil {
 				buf = make([]byte, min(hashBuffer, f.size))

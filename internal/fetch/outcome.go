@@ -18,7 +18,7 @@ func (r *run) fail(o store.Object, err error) {
 	switch c := store.Classify(err); {
 	case c == store.Fatal:
 		r.stop(err)
-	case c == store.Gone && r.disappears(o):
+	case c == store.Gone && r.willRelist(o):
 		r.failedOne(o, store.Failure(fmt.Errorf("the source lists it but does not have it: it was deleted meanwhile, or the listing is wrong; in that case add it to `exclude`: %w", err), true))
 	case c == store.Gone, errors.Is(err, store.ErrInTheWay):
 		r.refuse(o, err)
@@ -34,10 +34,10 @@ func (r *run) fail(o store.Object, err error) {
 	}
 }
 
-// disappears reports whether the next run will list the source again, and so no longer list an object
+// willRelist reports whether the next run will list the source again, and so no longer list an object
 // that is gone. It will not if one state of the source was requested, nor for a key that is not UTF-8,
 // which a listing cannot name.
-func (r *run) disappears(o store.Object) bool {
+func (r *run) willRelist(o store.Object) bool {
 	return r.revision == "" && r.Version == "" && !strings.ContainsRune(o.Key, utf8.RuneError)
 }
 

@@ -123,10 +123,10 @@ func spans(size, step int64, have []store.Span) []store.Span {
 }
 
 // disjoint returns the notes in order, without those that overlap an earlier one.
-func disjoint(notes []note) []note {
-	sorted := append([]note(nil), notes...)
+func disjoint(notes []journalNote) []journalNote {
+	sorted := append([]journalNote(nil), notes...)
 	sort.Slice(sorted, func(i, j int) bool { return sorted[i].Offset < sorted[j].Offset })
-	var out []note
+	var out []journalNote
 	end := int64(0)
 	for _, n := range sorted {
 		if n.Offset >= end && n.Length > 0 {

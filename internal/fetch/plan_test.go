@@ -78,10 +78,10 @@ func TestSpans(t *testing.T) {
 		nil, {span(0, size)}, {span(0, 16*store.MiB)}, {span(5, 10), span(15, 5), span(50*store.MiB, store.MiB)}, {span(size-1, 1)},
 	} {
 		all := append(append([]store.Span(nil), have...), spans(size, spanSize(size), have)...)
-		notes := make([]note, len(all))
+		notes := make([]journalNote, len(all))
 		total := int64(0)
 		for i, s := range all {
-			notes[i] = note{Span: s}
+			notes[i] = journalNote{Span: s}
 			total += s.Length
 			require.Positive(t, s.Length)
 		}
@@ -90,8 +90,8 @@ func TestSpans(t *testing.T) {
 	}
 	require.Equal(t, 16*store.MiB, spanSize(100*store.MiB))
 	require.Equal(t, 256*store.MiB, spanSize(10_000*store.GiB))
-	require.Equal(t, []note{{Span: store.Span{Offset: 0, Length: 5}}, {Span: store.Span{Offset: 5, Length: 5}}},
-		disjoint([]note{{Span: store.Span{Offset: 5, Length: 5}}, {Span: store.Span{Offset: 0, Length: 5}}, {Span: store.Span{Offset: 3, Length: 4}}, {Span: store.Span{Offset: 9, Length: 0}}}))
+	require.Equal(t, []journalNote{{Span: store.Span{Offset: 0, Length: 5}}, {Span: store.Span{Offset: 5, Length: 5}}},
+		disjoint([]journalNote{{Span: store.Span{Offset: 5, Length: 5}}, {Span: store.Span{Offset: 0, Length: 5}}, {Span: store.Span{Offset: 3, Length: 4}}, {Span: store.Span{Offset: 9, Length: 0}}}))
 }
 
 func TestNeeded(t *testing.T) {

@@ -60,7 +60,7 @@ type upload struct {
 	mu       sync.Mutex
 	refused  []Refusal
 	failures []error
-	sent     map[string]sent       // notes about sent files, by path
+	sent     map[string]sentRecord // notes about sent files, by path
 	compared map[string]comparison // by path
 
 	sentMu          sync.Mutex // to be locked before mu

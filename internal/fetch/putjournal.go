@@ -52,7 +52,7 @@ func (u *upload) readReceived() error {
 }
 
 // keepNote stores a note about an object that the manifest does not describe.
-func (u *upload) keepNote(n note) {
+func (u *upload) keepNote(n journalNote) {
 	if e, known := u.fetched[n.Path]; known && e.CRC64 != "" && e.object().Same(n.object()) {
 		return
 	}
@@ -65,7 +65,7 @@ func (u *upload) keepNote(n note) {
 	if u.received == nil {
 		u.received = map[string][]*leftovers{}
 	}
-	u.received[n.Path] = append(u.received[n.Path], &leftovers{notes: []note{n}})
+	u.received[n.Path] = append(u.received[n.Path], &leftovers{notes: []journalNote{n}})
 }
 
 // wasReceived reports whether the journal notes that an object with this ETag was received for a path.

@@ -162,22 +162,22 @@ func TestPutBackKeepsFewNotes(t *testing.T) {
 // A range that was lost in a power cut is received and noted again.
 func TestRangesThatWereReceivedAgain(t *testing.T) {
 	file := []byte("abcdef")
-	noted := func(from, to int64, text string) note {
+	noted := func(from, to int64, text string) journalNote {
 		crc := store.NewCRC64()
 		_, _ = crc.Write([]byte(text))
-		return note{Path: "a", Size: 6, Span: store.Span{Offset: from, Length: to - from}, CRC64: crc.Sum64()}
+		return journalNote{Path: "a", Size: 6, Span: store.Span{Offset: from, Length: to - from}, CRC64: crc.Sum64()}
 	}
 	for name, c := range map[string]struct {
-		notes []note
+		notes []journalNote
 		want  bool
 	}{
-		"all":           {[]note{noted(3, 6, "def"), noted(0, 3, "abc")}, true},
-		"again":         {[]note{noted(0, 3, "xyz"), noted(3, 6, "def"), noted(0, 3, "abc")}, true},
-		"overlapping":   {[]note{noted(0, 4, "abcd"), noted(1, 2, "b"), noted(3, 6, "def")}, true},
-		"a part":        {[]note{noted(0, 3, "abc"), noted(4, 6, "ef")}, false},
-		"not the end":   {[]note{noted(0, 3, "abc"), noted(3, 5, "de")}, false},
-		"changed since": {[]note{noted(0, 3, "abc"), noted(3, 6, "xyz")}, false},
-		"another whole": {[]note{noted(0, 6, "uvwxyz")}, false},
+		"all":           {[]journalNote{noted(3, 6, "def"), noted(0, 3, "abc")}, true},
+		"again":         {[]journalNote{noted(0, 3, "xyz"), noted(3, 6, "def"), noted(0, 3, "abc")}, true},
+		"overlapping":   {[]journalNote{noted(0, 4, "abcd"), noted(1, 2, "b"), noted(3, 6, "def")}, true},
+		"a part":        {[]journalNote{noted(0, 3, "abc"), noted(4, 6, "ef")}, false},
+		"not the end":   {[]journalNote{noted(0, 3, "abc"), noted(3, 5, "de")}, false},
+		"changed since": {[]journalNote{noted(0, 3, "abc"), noted(3, 6, "xyz")}, false},
+		"another whole": {[]journalNote{noted(0, 6, "uvwxyz")}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			crc := store.NewCRC64()

@@ -9,8 +9,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// found is the target's object for a file.
-type found struct {
+// targetState is the target's object for a file.
+type targetState struct {
 	object store.Object
 	crc64  string // its CRC64NVME; empty if the server does not provide it
 	same   bool   // it has the content of the file
@@ -18,9 +18,9 @@ type found struct {
 
 // compareTarget returns the target's object, and whether it has the content of the file. If records of what was
 // fetched may be missing, an object without checksums is read, once, so that nobody has to resolve a conflict that is none.
-func (u *upload) compareTarget(ctx context.Context, o store.Object, key string, file pinned, from origin, crc, buf []byte) (found, error) {
+func (u *upload) compareTarget(ctx context.Context, o store.Object, key string, file pinned, from origin, crc, buf []byte) (targetState, error) {
 	object, sums, err := u.remote.Verify(ctx, key, 0)
-	there := found{object: object, crc64: sums.CRC64NVME}
+	there := targetState{object: object, crc64: sums.CRC64NVME}
 	switch {
 	case err != nil || object.Size != o.Size:
 		return there, err
@@ -40,7 +40,7 @@ func (u *upload) compareTarget(ctx context.Context, o store.Object, key string, 
 }
 
 // checkSend returns an error if a file must not be sent. there and err are the target's answer.
-func (u *upload) checkSend(ctx context.Context, o store.Object, file pinned, from origin, there found, err error, buf []byte) error {
+func (u *upload) checkSend(ctx context.Context, o store.Object, file pinned, from origin, there targetState, err error, buf []byte) error {
 	if c := store.Classify(err); err != nil && (c == store.Fatal || c == store.Transient || from == originSent && c != store.Gone) {
 		return fmt.Errorf("check the existing objects: %w", err)
 	}

@@ -162,7 +162,7 @@ func TestTakenRoom(t *testing.T) {
 	require.Zero(t, d.AllocatedBytes("none"))
 
 	large := store.Object{Path: "large", Size: 20 * store.MiB}
-	left := &leftovers{temp: "large", notes: []note{{Path: "large", Size: large.Size, Temp: "large", Span: store.Span{Offset: 0, Length: store.MiB}}}}
+	left := &leftovers{temp: "large", notes: []journalNote{{Path: "large", Size: large.Size, Temp: "large", Span: store.Span{Offset: 0, Length: store.MiB}}}}
 	r := &run{dest: d, leftovers: map[string]*leftovers{"large": left}}
 	require.GreaterOrEqual(t, r.alreadyStored(large), 8*store.MiB, "not only what came")
 	large.Size = 5 * store.MiB

@@ -15,13 +15,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// sentFile lists, beside the manifest, the files that were sent back: lines of sent.
+// sentFile lists, beside the manifest, the files that were sent back: lines of sentRecord.
 const sentFile = store.ControlDir + "/sent.jsonl"
 
-// sent records that the object of a file may no longer be what was fetched. FetchedAt is copied from
+// sentRecord records that the object of a file may no longer be what was fetched. FetchedAt is copied from
 // the file's Entry: a file that is fetched again counts as not sent. A later line for a path replaces
 // an earlier one.
-type sent struct {
+type sentRecord struct {
 	Path      string    `json:"path"`
 	FetchedAt time.Time `json:"fetchedAt"`
 	// CRC64 is the verified CRC64 of the object at To; empty from just before the file is sent until it
@@ -33,8 +33,8 @@ type sent struct {
 }
 
 // readSent returns the files that were sent, by path, and the number of lines. sentFile may be missing.
-func readSent(dir string) (out map[string]sent, lines int, err error) {
-	out = map[string]sent{}
+func readSent(dir string) (out map[string]sentRecord, lines int, err error) {
+	out = map[string]sentRecord{}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, 0, fmt.Errorf("open directory: %w", err)
@@ -49,7 +49,7 @@ func readSent(dir string) (out map[string]sent, lines int, err error) {
 	}
 	defer func() { _ = file.Close() }()
 	if _, err := readLines(bufio.NewReader(file), func(line []byte) error {
-		var one sent
+		var one sentRecord
 		// A torn line is ignored: its upload was not begun, or is not known to have been verified.
 		if json.Unmarshal(line, &one) == nil {
 			out[one.Path] = one
@@ -80,7 +80,7 @@ func (u *upload) openSent() (err error) {
 
 // lastSent returns the note about a file if the file was sent since it was fetched. Without a manifest
 // no file was fetched since, because a fetch writes a manifest.
-func (u *upload) lastSent(path string) (last sent, is bool) {
+func (u *upload) lastSent(path string) (last sentRecord, is bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	last, is = u.sent[path]
@@ -99,7 +99,7 @@ func (u *upload) noteSending(path string) error {
 	}
 	fetched := u.mayBeFetched(path)
 	last, is := u.lastSent(path)
-	now := sent{Path: path, FetchedAt: u.fetched[path].FetchedAt, To: u.targetID, Unsure: is && (last.Unsure || last.CRC64 == "" && last.To != "")}
+	now := sentRecord{Path: path, FetchedAt: u.fetched[path].FetchedAt, To: u.targetID, Unsure: is && (last.Unsure || last.CRC64 == "" && last.To != "")}
 	switch {
 	case is && last.CRC64 == "", !is && !fetched: // no note has to be withdrawn
 		u.keepSent(now)
@@ -125,7 +125,7 @@ func (u *upload) noteVerified(path string, crc []byte) {
 		return
 	}
 	last, is := u.lastSent(path)
-	now := sent{Path: path, FetchedAt: u.fetched[path].FetchedAt, CRC64: store.Encode(crc), To: u.targetID, Unsure: is && last.Unsure}
+	now := sentRecord{Path: path, FetchedAt: u.fetched[path].FetchedAt, CRC64: store.Encode(crc), To: u.targetID, Unsure: is && last.Unsure}
 	if is && last == now {
 		return
 	}
@@ -144,7 +144,7 @@ func (u *upload) noteSame(path string, crc []byte) {
 
 // noteSent appends a line to sentFile. It does not lock mu while it writes, because a write may take
 // long and the notes are read meanwhile.
-func (u *upload) noteSent(one sent, durably bool) error {
+func (u *upload) noteSent(one sentRecord, durably bool) error {
 	u.sentMu.Lock()
 	defer u.sentMu.Unlock()
 	if err := u.appendSent(one, durably); err != nil {
@@ -156,13 +156,13 @@ func (u *upload) noteSent(one sent, durably bool) error {
 }
 
 // keepSent stores in memory what is noted, or will be noted, about a file.
-func (u *upload) keepSent(one sent) {
+func (u *upload) keepSent(one sentRecord) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.sent[one.Path] = one
 }
 
-func (u *upload) appendSent(one sent, durably bool) error {
+func (u *upload) appendSent(one sentRecord, durably bool) error {
 	data, err := json.Marshal(one)
 	if err != nil {
 		return err
@@ -221,13 +221,13 @@ func (u *upload) shortenSent(files []store.Object) {
 
 // sentOf returns the notes about fetched files and about the given files. Without a manifest it is
 // unknown which files were fetched, so it returns all notes.
-func (u *upload) sentOf(files []store.Object) map[string]sent {
+func (u *upload) sentOf(files []store.Object) map[string]sentRecord {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.lacksManifest() {
 		return maps.Clone(u.sent)
 	}
-	known := map[string]sent{}
+	known := map[string]sentRecord{}
 	for path := range u.fetched {
 		if one, is := u.sent[path]; is {
 			known[path] = one

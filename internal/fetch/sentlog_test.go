@@ -174,7 +174,7 @@ func TestNotesOfUploadsStayShort(t *testing.T) {
 	files, _, err := u.list(t.Context())
 	require.NoError(t, err)
 	require.Len(t, files, 2)
-	u.sent["gone"] = sent{Path: "gone"}
+	u.sent["gone"] = sentRecord{Path: "gone"}
 	before := u.sentLines
 	u.shortenSent(files)
 	require.Equal(t, before, u.sentLines)

@@ -305,8 +305,8 @@ func (r *receiver) add(data []byte) {
 
 func (r *receiver) crc() uint64 { return r.crc64.Sum64() }
 
-func noteOf(o store.Object, temp string, part store.Span, crc uint64, c store.Check) note {
-	return note{Path: o.Path, Size: o.Size, ETag: o.ETag, Version: o.Version, Modified: o.Modified,
+func noteOf(o store.Object, temp string, part store.Span, crc uint64, c store.Check) journalNote {
+	return journalNote{Path: o.Path, Size: o.Size, ETag: o.ETag, Version: o.Version, Modified: o.Modified,
 		Temp: temp, Span: part, CRC64: crc, Check: c.Kind, Sum: c.Want}
 }
 
@@ -343,7 +343,7 @@ func (w *worker) recoverFile(o store.Object) (finished, bool) {
 }
 
 // intact reports whether the bytes of n have its CRC.
-func (w *worker) intact(file io.ReaderAt, n note) bool {
+func (w *worker) intact(file io.ReaderAt, n journalNote) bool {
 	is, err := n.isIn(context.Background(), file, w.buf)
 	return err == nil && is
 }

@@ -27,7 +27,7 @@ const defaultTimeout = 15 * time.Second
 // to the API server, not to a cache. Errors are client-go's, to be examined with apierrors.
 type Client struct {
 	core    rest.Interface
-	ours    rest.Interface
+	flexlvm rest.Interface
 	timeout time.Duration
 	// decoder decodes pages of lists; pages admits one page into memory at a time.
 	decoder runtime.Decoder
@@ -60,11 +60,11 @@ func NewClient(config *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	ours, err := groupClient(config, transport, codecs, "/apis", flexlvmv1.GroupVersion, runtime.ContentTypeJSON)
+	flexlvm, err := groupClient(config, transport, codecs, "/apis", flexlvmv1.GroupVersion, runtime.ContentTypeJSON)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{core: core, ours: ours, timeout: bound, decoder: factory.UniversalDeserializer(), pages: semaphore.NewWeighted(1)}, nil
+	return &Client{core: core, flexlvm: flexlvm, timeout: bound, decoder: factory.UniversalDeserializer(), pages: semaphore.NewWeighted(1)}, nil
 }
 
 // groupClient returns the client for one API group.
@@ -135,13 +135,13 @@ func (c *Client) PersistentVolumeClaim(ctx context.Context, namespace, name stri
 // NodeStorage returns a node's NodeStorage.
 func (c *Client) NodeStorage(ctx context.Context, name string) (*flexlvmv1.NodeStorage, error) {
 	out := &flexlvmv1.NodeStorage{}
-	return out, c.do(ctx, "get NodeStorage "+name, c.ours.Get().Resource("nodestorages").Name(name), out)
+	return out, c.do(ctx, "get NodeStorage "+name, c.flexlvm.Get().Resource("nodestorages").Name(name), out)
 }
 
 // VolumeManager returns only the metadata of a VolumeManager.
 func (c *Client) VolumeManager(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error) {
 	out := &metav1.PartialObjectMetadata{}
-	request := c.ours.Get().Namespace(namespace).Resource(replica.OwnerPlural).Name(name)
+	request := c.flexlvm.Get().Namespace(namespace).Resource(replica.OwnerPlural).Name(name)
 	return out, c.metadata(ctx, fmt.Sprintf("get VolumeManager %s/%s", namespace, name), request, "PartialObjectMetadata", out)
 }
 
@@ -163,26 +163,26 @@ func (c *Client) metadata(ctx context.Context, what string, request *rest.Reques
 // VolumeGroups lists all VolumeGroups, as of some moment after the call.
 func (c *Client) VolumeGroups(ctx context.Context) ([]flexlvmv1.VolumeGroup, error) {
 	out := &flexlvmv1.VolumeGroupList{}
-	err := c.do(ctx, "list VolumeGroups", c.ours.Get().Resource("volumegroups"), out)
+	err := c.do(ctx, "list VolumeGroups", c.flexlvm.Get().Resource("volumegroups"), out)
 	return out.Items, err
 }
 
 // VolumeDiscovery returns the VolumeDiscovery.
 func (c *Client) VolumeDiscovery(ctx context.Context) (*flexlvmv1.VolumeDiscovery, error) {
 	out := &flexlvmv1.VolumeDiscovery{}
-	request := c.ours.Get().Resource("volumediscoveries").Name(flexlvmv1.VolumeDiscoveryName)
+	request := c.flexlvm.Get().Resource("volumediscoveries").Name(flexlvmv1.VolumeDiscoveryName)
 	return out, c.do(ctx, "get VolumeDiscovery "+flexlvmv1.VolumeDiscoveryName, request, out)
 }
 
 // CreateNodeStorage creates a node's NodeStorage and returns the result.
 func (c *Client) CreateNodeStorage(ctx context.Context, s *flexlvmv1.NodeStorage) (*flexlvmv1.NodeStorage, error) {
 	out := &flexlvmv1.NodeStorage{}
-	return out, c.do(ctx, "create NodeStorage "+s.Name, c.ours.Post().Resource("nodestorages").Body(s), out)
+	return out, c.do(ctx, "create NodeStorage "+s.Name, c.flexlvm.Post().Resource("nodestorages").Body(s), out)
 }
 
 // UpdateNodeStorageStatus writes the status of s, if s is up to date.
 func (c *Client) UpdateNodeStorageStatus(ctx context.Context, s *flexlvmv1.NodeStorage) (*flexlvmv1.NodeStorage, error) {
 	out := &flexlvmv1.NodeStorage{}
-	request := c.ours.Put().Resource("nodestorages").Name(s.Name).SubResource("status").Body(s)
+	request := c.flexlvm.Put().Resource("nodestorages").Name(s.Name).SubResource("status").Body(s)
 	return out, c.do(ctx, "write the status of NodeStorage "+s.Name, request, out)
 }

@@ -34,29 +34,29 @@ func onNode(node string) string { return fields.OneTermEqualSelector("spec.nodeN
 
 // WatchNodeStorages watches the NodeStorages of all nodes.
 func (c *Client) WatchNodeStorages() *cache.ListWatch {
-	return c.listWatch(c.ours, "nodestorages", metav1.NamespaceAll, func(*metav1.ListOptions) {})
+	return c.listWatch(c.flexlvm, "nodestorages", metav1.NamespaceAll, func(*metav1.ListOptions) {})
 }
 
 // WatchNodeStorage watches one NodeStorage.
 func (c *Client) WatchNodeStorage(name string) *cache.ListWatch {
-	return c.listWatch(c.ours, "nodestorages", metav1.NamespaceAll, func(o *metav1.ListOptions) {
+	return c.listWatch(c.flexlvm, "nodestorages", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	})
 }
 
 // WatchLocalVolumes watches all LocalVolumes.
 func (c *Client) WatchLocalVolumes() *cache.ListWatch {
-	return c.listWatch(c.ours, "localvolumes", metav1.NamespaceSystem, func(*metav1.ListOptions) {})
+	return c.listWatch(c.flexlvm, "localvolumes", metav1.NamespaceSystem, func(*metav1.ListOptions) {})
 }
 
 // WatchVolumeGroups watches all VolumeGroups.
 func (c *Client) WatchVolumeGroups() *cache.ListWatch {
-	return c.listWatch(c.ours, "volumegroups", metav1.NamespaceAll, func(*metav1.ListOptions) {})
+	return c.listWatch(c.flexlvm, "volumegroups", metav1.NamespaceAll, func(*metav1.ListOptions) {})
 }
 
 // WatchVolumeDiscoveries watches the one VolumeDiscovery.
 func (c *Client) WatchVolumeDiscoveries() *cache.ListWatch {
-	return c.listWatch(c.ours, "volumediscoveries", metav1.NamespaceAll, func(*metav1.ListOptions) {})
+	return c.listWatch(c.flexlvm, "volumediscoveries", metav1.NamespaceAll, func(*metav1.ListOptions) {})
 }
 
 // WatchDiscovered watches the PersistentVolumes of volumes that a node has discovered, or that any node

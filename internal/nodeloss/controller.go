@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// lossTellAgain is how often the event of a lasting state is sent again: events expire after an hour.
-	lossTellAgain = time.Hour
+	// warnEvery is how often the event of a lasting state is sent again: events expire after an hour.
+	warnEvery = time.Hour
 	// lossTimeout bounds each request to the API server.
 	lossTimeout = 30 * time.Second
 	// nodePage is the number of nodes in one page of a list, which bounds its memory.
@@ -64,7 +64,7 @@ type Controller struct {
 	missed  map[string]time.Time
 	doubted time.Time
 	doubt   string
-	told    map[announcement]time.Time
+	warned  map[announcement]time.Time
 }
 
 // An announcement identifies an event that was sent about a PersistentVolume.
@@ -88,7 +88,7 @@ type Seen struct {
 
 // New returns a controller that reads from seen and confirms with the API server.
 func New(config Config, seen Seen) *Controller {
-	return &Controller{Config: config, seen: seen, missed: map[string]time.Time{}, told: map[announcement]time.Time{}}
+	return &Controller{Config: config, seen: seen, missed: map[string]time.Time{}, warned: map[announcement]time.Time{}}
 }
 
 // Run watches for lost nodes until ctx ends.
@@ -127,18 +127,18 @@ func (l *Controller) round(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	began := l.Now()
-	asked, err := l.askNodes(ctx)
+	asked, err := l.listAllNodes(ctx)
 	if err != nil {
 		return false, fmt.Errorf("nothing is done about lost nodes: %w", err)
 	}
 	// A node exists if the cache or the API server has it.
 	var failed []error
-	told := audience{}
+	pods := listedPods{}
 	for _, v := range l.due(l.judge(ctx, append(asked, nodes...), volumes)) {
 		if l.Now().Sub(began) >= roundTime {
 			return len(failed) == 0, errors.Join(failed...)
 		}
-		if err := l.carryOut(ctx, v, volumes, told); err != nil {
+		if err := l.carryOut(ctx, v, volumes, pods); err != nil {
 			failed = append(failed, err)
 		}
 	}
@@ -213,16 +213,16 @@ func (l *Controller) judge(ctx context.Context, nodes []nodeIdentity, volumes []
 // due leaves out events that were sent not long ago.
 func (l *Controller) due(verdicts []verdict) []verdict {
 	now := l.Now()
-	maps.DeleteFunc(l.told, func(_ announcement, at time.Time) bool { return now.Sub(at) >= lossTellAgain })
+	maps.DeleteFunc(l.warned, func(_ announcement, at time.Time) bool { return now.Sub(at) >= warnEvery })
 	return slices.DeleteFunc(verdicts, func(v verdict) bool {
-		_, told := l.told[announcement{v.volume.object.UID, v.reason}]
-		return v.action == lossTell && told
+		_, warned := l.warned[announcement{v.volume.object.UID, v.reason}]
+		return v.action == lossTell && warned
 	})
 }
 
-// askNodes lists the nodes from the API server: without a resourceVersion the answer is not older than the
+// listAllNodes lists the nodes from the API server: without a resourceVersion the answer is not older than the
 // request. An answer without nodes is an error.
-func (l *Controller) askNodes(ctx context.Context) ([]nodeIdentity, error) {
+func (l *Controller) listAllNodes(ctx context.Context) ([]nodeIdentity, error) {
 	ctx, cancel := context.WithTimeout(ctx, lossTimeout)
 	defer cancel()
 	var out []nodeIdentity
@@ -249,7 +249,7 @@ func (l *Controller) askNodes(ctx context.Context) ([]nodeIdentity, error) {
 // its name, or, if only a hash of the name is known, by a list of all nodes.
 func (l *Controller) stillGone(ctx context.Context, node string, volumes []localVolume) (bool, error) {
 	if !pv.IsNodeName(node) {
-		asked, err := l.askNodes(ctx)
+		asked, err := l.listAllNodes(ctx)
 		return err == nil && stillLost(node, asked, volumes), err
 	}
 	ctx, cancel := context.WithTimeout(ctx, lossTimeout)
@@ -265,9 +265,9 @@ func (l *Controller) stillGone(ctx context.Context, node string, volumes []local
 
 // carryOut carries out one verdict. The process may be killed after each change: the next process finds the
 // claim or the PersistentVolume as it was left, and continues from there.
-func (l *Controller) carryOut(ctx context.Context, v verdict, volumes []localVolume, told audience) error {
+func (l *Controller) carryOut(ctx context.Context, v verdict, volumes []localVolume, pods listedPods) error {
 	if v.action == lossTell {
-		l.told[announcement{v.volume.object.UID, v.reason}] = l.Now()
+		l.warned[announcement{v.volume.object.UID, v.reason}] = l.Now()
 		l.tell(v, corev1.EventTypeWarning)
 		return nil
 	}
@@ -281,7 +281,7 @@ func (l *Controller) carryOut(ctx context.Context, v verdict, volumes []localVol
 	ctx, cancel := context.WithTimeout(ctx, lossTimeout)
 	defer cancel()
 	if v.action == lossReleaseClaim {
-		return l.releaseClaim(ctx, v, told)
+		return l.releaseClaim(ctx, v, pods)
 	}
 	return l.giveUp(ctx, v)
 }
@@ -302,7 +302,7 @@ func (l *Controller) asJudged(ctx context.Context, v verdict) (bool, error) {
 
 // releaseClaim deletes the claim, if it and its PersistentVolume are exactly as judged. kube-controller-manager
 // then sets the PersistentVolume to Released.
-func (l *Controller) releaseClaim(ctx context.Context, v verdict, told audience) error {
+func (l *Controller) releaseClaim(ctx context.Context, v verdict, pods listedPods) error {
 	if same, err := l.asJudged(ctx, v); err != nil || !same {
 		return err // the next round judges its new state
 	}
@@ -319,7 +319,7 @@ func (l *Controller) releaseClaim(ctx context.Context, v verdict, told audience)
 	l.Metrics.claimReleased()
 	klog.FromContext(ctx).Info("The claim of a lost node is released", "claim", klog.KObj(claim), "persistentvolume", v.volume.object.Name, "node", v.volume.node)
 	l.tell(v, corev1.EventTypeWarning)
-	l.announceToPods(ctx, v, told)
+	l.announceToPods(ctx, v, pods)
 	return nil
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/kubeobject"
 )
 
-// An audience holds the pods that use claims, by namespace, for the namespaces that were listed in this round.
-type audience map[string]claimUsers
+// listedPods holds the pods that use claims, by namespace, for the namespaces that were listed in this round.
+type listedPods map[string]claimUsers
 
 // claimUsers holds the pods that use each claim, by the claim's namespace and name. Only the fields that identify
 // a pod are kept, because a namespace may have thousands of large pods.
@@ -20,16 +20,16 @@ type claimUsers map[string][]*corev1.Pod
 
 // announceToPods sends the event on the pods that use the claim: pods that wait for it, or that are still assumed
 // to run on the lost node. It is best effort.
-func (l *Controller) announceToPods(ctx context.Context, v verdict, told audience) {
+func (l *Controller) announceToPods(ctx context.Context, v verdict, pods listedPods) {
 	claim := v.volume.claim
-	users, listed := told[claim.Namespace]
+	users, listed := pods[claim.Namespace]
 	if !listed {
 		var err error
 		if users, err = l.claimUsers(ctx, claim.Namespace); err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot list the pods that use a released claim, so they get no event", "claim", klog.KObj(claim))
 			return
 		}
-		told[claim.Namespace] = users
+		pods[claim.Namespace] = users
 	}
 	for _, pod := range users[claim.Namespace+"/"+claim.Name] {
 		l.Events.Event(pod, corev1.EventTypeWarning, v.reason, fmt.Sprintf("claim %s: %s", claim.Name, v.why))

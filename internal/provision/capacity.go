@@ -38,9 +38,9 @@ type offeringNode struct {
 // whole offer, unless busy disks are to be avoided: then Capacity falls with the load.
 func capacityOf(namespace string, node offeringNode, class *storagev1.StorageClass, most volume.Bytes, busy int) *storagev1.CSIStorageCapacity {
 	size := resource.NewQuantity(int64(most), resource.BinarySI)
-	worth := resource.NewQuantity(int64(most)/100*int64(100-min(busy, 99)), resource.BinarySI)
+	weighted := resource.NewQuantity(int64(most)/100*int64(100-min(busy, 99)), resource.BinarySI)
 	if busy == 0 {
-		worth = size
+		weighted = size
 	}
 	return &storagev1.CSIStorageCapacity{
 		ObjectMeta: metav1.ObjectMeta{
@@ -57,7 +57,7 @@ func capacityOf(namespace string, node offeringNode, class *storagev1.StorageCla
 		},
 		NodeTopology:      &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: node.hostname}},
 		StorageClassName:  class.Name,
-		Capacity:          worth,
+		Capacity:          weighted,
 		MaximumVolumeSize: size,
 	}
 }

@@ -95,7 +95,7 @@ func newStage(t *testing.T) *stage {
 		capacities: s.factory.Storage().V1().CSIStorageCapacities().Lister().CSIStorageCapacities("flexlvm-system"),
 		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, time.Second)),
 	}
-	s.ledger = ledger.New(func() time.Time { return s.now }, s.dirty)
+	s.ledger = ledger.New(func() time.Time { return s.now }, s.enqueue)
 	s.factory.Start(t.Context().Done())
 	s.factory.WaitForCacheSync(t.Context().Done())
 	return s
@@ -276,12 +276,12 @@ func TestWaitingRoomTellsNumbers(t *testing.T) {
 		}})
 	}
 	s.ledger.Report(storageOf("node-1", 10*volume.GiB))
-	room.see(pod)
+	room.handlePod(pod)
 	require.Empty(t, events.Events, "the scheduler has not looked at it yet")
 
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
-	room.see(pod)
-	room.see(pod)
+	room.handlePod(pod)
+	room.handlePod(pod)
 	require.Len(t, events.Events, 3, "once each")
 	require.Equal(t, "claim_warnings_total wrong Refused 1, refusals_total 1", warnings(t, metrics), "a cluster autoscaler may be adding a node")
 	most := ledger.AmountOf(within(10 * volume.GiB))
@@ -291,7 +291,7 @@ func TestWaitingRoomTellsNumbers(t *testing.T) {
 	require.Contains(t, <-events.Events, `Warning ProvisioningFailed StorageClass "wrong": unknown parameter "colour"`)
 	for range repeatAfter / recheckAfter {
 		s.now = s.now.Add(recheckAfter)
-		room.see(pod)
+		room.handlePod(pod)
 	}
 	require.Len(t, events.Events, 3, "and again while it lasts")
 	require.Equal(t, "claim_warnings_total fast NoRoom 1, claim_warnings_total slow NoRoom 1, claim_warnings_total wrong Refused 2, refusals_total 2", warnings(t, metrics))
@@ -324,7 +324,7 @@ func TestWaitingRoomTellsWhatIsTrueNow(t *testing.T) {
 	}
 	look := func() string {
 		s.now = s.now.Add(recheckAfter)
-		room.see(pod)
+		room.handlePod(pod)
 		select {
 		case event := <-events.Events:
 			return event
@@ -358,7 +358,7 @@ func TestWaitingRoomTellsAClaimThatIsSeenAfterItsPod(t *testing.T) {
 	room := newPendingClaims(s.ledger, s.listers, events, NewMetrics())
 	pods, err := newWaitingPods(s.client, nil, 10*time.Millisecond)
 	require.NoError(t, err)
-	_, err = pods.informer.AddEventHandler(on(room.see, func(*corev1.Pod) {}))
+	_, err = pods.informer.AddEventHandler(handlerFuncs(room.handlePod, func(*corev1.Pod) {}))
 	require.NoError(t, err)
 	go pods.informer.RunWithContext(t.Context())
 

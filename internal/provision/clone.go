@@ -217,9 +217,9 @@ func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec v
 	if err != nil {
 		return spec, Node{}, finished, on(err)
 	}
-	sets, failed := []set{{wants: []ledger.Want{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}}}}, finished
+	sets, failed := []podVolumes{{wants: []ledger.Want{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}}}}, finished
 	if nodeSelected {
-		if sets, err = p.together(ctx, request, spec, from.node); err != nil {
+		if sets, err = p.podVolumeSets(ctx, request, spec, from.node); err != nil {
 			return spec, Node{}, stateFor(err), err
 		}
 		failed = reschedule
@@ -235,23 +235,23 @@ func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec v
 	return spec, node, finished, nil
 }
 
-// OtherNodeError is the error for a claim that was meant for one node while another claim of its pod is, or
-// has to be, on a different node.
+// OtherNodeError is the error for a claim that is intended for one node while another claim of its pod
+// is, or has to be, on a different node.
 type OtherNodeError struct {
-	Claim string // the other claim
-	Why   string
-	Node  string // the other claim's node
-	Meant string // the node that this claim was meant for
+	Claim    string // the other claim
+	Why      string
+	Node     string // the other claim's node
+	Intended string // the node that this claim is intended for
 }
 
 func (e *OtherNodeError) Error() string {
-	return fmt.Sprintf("claim %q %s on node %q and this one was to be on node %q; the scheduler is asked again, and follows once that claim is bound", e.Claim, e.Why, e.Node, e.Meant)
+	return fmt.Sprintf("claim %q %s on node %q and this one was to be on node %q; the scheduler is asked again, and follows once that claim is bound", e.Claim, e.Why, e.Node, e.Intended)
 }
 
-// settledElsewhere fails if the volume of a pod's other claim is not on the node that is meant for the
-// rest, with an *OtherNodeError, or if the cache does not have its PersistentVolume: it may be behind
+// checkBoundNode fails if the volume of a pod's other claim is not on the node that the rest is
+// intended for, with an *OtherNodeError, or if the cache does not have its PersistentVolume: it may be behind
 // that of the claims. A claim whose PersistentVolume is gone is Lost, and its pod cannot start anyway.
-func (p *Provisioner) settledElsewhere(other *corev1.PersistentVolumeClaim, node string) error {
+func (p *Provisioner) checkBoundNode(other *corev1.PersistentVolumeClaim, node string) error {
 	object, err := p.Listers.Volumes.Get(other.Spec.VolumeName)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -261,19 +261,19 @@ func (p *Provisioner) settledElsewhere(other *corev1.PersistentVolumeClaim, node
 	case object.Labels[pv.LabelNode] == "" || object.Labels[pv.LabelNode] == pv.NodeLabelValue(node):
 		return nil
 	}
-	return &OtherNodeError{Claim: other.Name, Why: "has its volume", Node: hostnameOf(object), Meant: node}
+	return &OtherNodeError{Claim: other.Name, Why: "has its volume", Node: hostnameOf(object), Intended: node}
 }
 
-// copyElsewhere sets the origin of a pod's other claim in spec. It fails with an *OtherNodeError if the
-// origin is not on the node that is meant for the rest.
-func (p *Provisioner) copyElsewhere(ctx context.Context, request Request, spec *volume.Spec, node string) error {
+// setOrigin sets the origin of a pod's other claim in spec. It fails with an *OtherNodeError if the
+// origin is not on the node that the rest is intended for.
+func (p *Provisioner) setOrigin(ctx context.Context, request Request, spec *volume.Spec, node string) error {
 	from, err := p.origin(ctx, request, *spec)
 	if err != nil {
 		return err
 	}
 	spec.CloneOf = from.volume
 	if from.node != node {
-		return &OtherNodeError{Claim: request.Claim.Name, Why: fmt.Sprintf("is to be a copy of %s, which is", from.what), Node: from.node, Meant: node}
+		return &OtherNodeError{Claim: request.Claim.Name, Why: fmt.Sprintf("is to be a copy of %s, which is", from.what), Node: from.node, Intended: node}
 	}
 	return nil
 }

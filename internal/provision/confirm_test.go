@@ -29,7 +29,7 @@ func TestPublishConfirmsDepartures(t *testing.T) {
 	}
 	offered := func() int64 { return s.there(t)[0].MaximumVolumeSize.Value() }
 	next := func() {
-		s.dirty("node-1")
+		s.enqueue("node-1")
 		require.True(t, s.next(t.Context()))
 	}
 	s.ledger.Report(full)
@@ -66,7 +66,7 @@ func TestReportsAreInherited(t *testing.T) {
 	older, newer := storageOf("node-1", 3*volume.GiB), storageOf("node-1", volume.GiB)
 	older.ResourceVersion, newer.ResourceVersion = "5", "6"
 	s.ledger.Report(older)
-	require.True(t, inherit(t.Context(), Config{Client: s.client, Storage: serveReports(t, *newer)}, s.ledger))
+	require.True(t, reserveExisting(t.Context(), Config{Client: s.client, Storage: serveReports(t, *newer)}, s.ledger))
 	s.ledger.Report(older)
 	offer, _ := s.ledger.Offer("node-1", volume.Spec{Group: "flexlvm"})
 	require.Equal(t, volume.GiB, offer.Room)

@@ -33,7 +33,7 @@ import (
 const (
 	// component is the source of the events on claims and volumes.
 	component = "flexlvm-provisioner"
-	// provisionTimeout limits one attempt, which takes one request to the API server.
+	// provisionTimeout limits one attempt, which takes a few requests to the API server.
 	provisionTimeout = 30 * time.Second
 	// shutdownTimeout is how long workers may take to finish after a shutdown.
 	shutdownTimeout = 15 * time.Second
@@ -88,7 +88,7 @@ func Work(ctx context.Context, config Config) error {
 	}
 	pending := newPendingClaims(books, w.listers(), events, config.Metrics)
 	pending.door = config.Door
-	if err := w.feed(publish, pending, grow, guard); err != nil {
+	if err := w.addHandlers(publish, pending, grow, guard); err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
 
@@ -108,7 +108,7 @@ func Work(ctx context.Context, config Config) error {
 	c := w.library(ctx, config, provisioner, claims)
 	c.ControllerWaitGroup(&busy)
 	w.start(ctx)
-	if !w.sync(ctx) || !inherit(ctx, config, books) {
+	if !w.waitForSync(ctx) || !reserveExisting(ctx, config, books) {
 		return nil // shutting down
 	}
 	loss := config.nodeLoss(events, w.seen())
@@ -159,7 +159,7 @@ func (c Config) backgroundLoops(seen Listers, events record.EventRecorder, books
 // a node's room may have changed.
 func (c Config) newLedger(w *watches, events record.EventRecorder) (books *ledger.Ledger, publish *publisher, grow *growth.Controller) {
 	books = ledger.New(time.Now, func(node string) {
-		publish.dirty(node)
+		publish.enqueue(node)
 		grow.Room(node)
 	})
 	return books, c.newPublisher(w, books), c.newGrowth(books, w.listers(), events)
@@ -197,10 +197,10 @@ func (c Config) nodeLoss(events record.EventRecorder, seen nodeloss.Seen) *nodel
 	}, seen)
 }
 
-// inherit reserves room for every existing PersistentVolume. The watches may have started from a state
+// reserveExisting reserves room for every existing PersistentVolume. The watches may have started from a state
 // that is older than the last leader's writes, and that room must not be promised again. The watch of
 // the reports may be old as well, and then count the space of deleted PersistentVolumes as allocatable.
-func inherit(ctx context.Context, config Config, books *ledger.Ledger) bool {
+func reserveExisting(ctx context.Context, config Config, books *ledger.Ledger) bool {
 	err := wait.PollUntilContextCancel(ctx, 2*time.Second, true, func(ctx context.Context) (bool, error) {
 		err := controlplane.EachVolume(ctx, config.Client, books.Inherited)
 		if err == nil {

@@ -23,8 +23,8 @@ import (
 
 const (
 	// localEvery is the interval between passes over all LocalVolumes if nothing wakes the loop;
-	// localRest is the minimum pause after each pass, because changes come in bursts.
-	localEvery, localRest = 15 * time.Second, time.Second
+	// minLocalPause is the minimum pause after each pass, because changes come in bursts.
+	localEvery, minLocalPause = 15 * time.Second, time.Second
 	// A request that the API server rejects or delays is retried after localEvery, doubled up to
 	// localRetry.
 	localRetry = 5*time.Minute - localEvery
@@ -97,8 +97,8 @@ func newLocalVolumes(config Config, p *Provisioner, w *watches) (*localVolumes, 
 		},
 		DeleteFunc: func(any) { l.kick() },
 	})
-	_, err2 := w.volumes.AddEventHandler(on(declared, declared))
-	_, err3 := w.storage.AddEventHandler(on(reported, reported))
+	_, err2 := w.volumes.AddEventHandler(handlerFuncs(declared, declared))
+	_, err3 := w.storage.AddEventHandler(handlerFuncs(reported, reported))
 	return l, errors.Join(err1, err2, err3)
 }
 
@@ -126,11 +126,11 @@ func (l *localVolumes) run(ctx context.Context) {
 				l.sync(ctx, o.(*flexlvmv1.LocalVolume).DeepCopy())
 			}
 		}
-		rest, next := time.NewTimer(localRest), time.NewTimer(localEvery)
+		pause, next := time.NewTimer(minLocalPause), time.NewTimer(localEvery)
 		select {
 		case <-ctx.Done():
 			return
-		case <-rest.C:
+		case <-pause.C:
 		}
 		select {
 		case <-ctx.Done():
@@ -152,7 +152,7 @@ func (l *localVolumes) sync(ctx context.Context, o *flexlvmv1.LocalVolume) {
 		err = l.api.UpdateLocalVolumeStatus(ctx, o)
 	}
 	switch {
-	case err == nil && !ready.later || ctx.Err() != nil || apierrors.IsNotFound(err):
+	case err == nil && !ready.retry || ctx.Err() != nil || apierrors.IsNotFound(err):
 		l.retries.Forget(key)
 	case apierrors.IsConflict(err):
 		log.V(1).Info("A LocalVolume has changed meanwhile and is checked again")
@@ -168,7 +168,7 @@ type readyCondition struct {
 	volume          string // name of the PersistentVolume
 	isTrue          bool
 	reason, message string
-	later           bool // check again with backoff, without a change
+	retry           bool // check again with backoff, without a change
 }
 
 // applyStatus applies the condition Ready to the status of o, and reports whether the status has changed.
@@ -188,12 +188,12 @@ func (l *localVolumes) applyStatus(o *flexlvmv1.LocalVolume, ready readyConditio
 // reconcile performs the next step, and returns the condition to report.
 func (l *localVolumes) reconcile(ctx context.Context, o *flexlvmv1.LocalVolume) (readyCondition, error) {
 	if o.DeletionTimestamp != nil {
-		return l.giveUp(ctx, o)
+		return l.finalize(ctx, o)
 	}
 	name := localPrefix + string(o.UID)
 	object, err := l.provisioner.Listers.Volumes.Get(name)
 	if apierrors.IsNotFound(err) {
-		if says(o, flexlvmv1.LocalVolumeGone) {
+		if hasReason(o, flexlvmv1.LocalVolumeGone) {
 			return readyCondition{}, nil // the condition is final
 		}
 		if o.Status.PersistentVolumeName == "" {
@@ -203,7 +203,7 @@ func (l *localVolumes) reconcile(ctx context.Context, o *flexlvmv1.LocalVolume) 
 		}
 		// The cache may be stale.
 		if object, err = l.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
-			return l.make(ctx, o)
+			return l.create(ctx, o)
 		}
 	}
 	if err != nil {
@@ -235,7 +235,7 @@ func (l *localVolumes) nodeGone(ctx context.Context, o *flexlvmv1.LocalVolume) (
 	if _, err := l.provisioner.Listers.Nodes.Get(o.Spec.NodeName); !apierrors.IsNotFound(err) {
 		return false, err
 	}
-	if says(o, flexlvmv1.LocalVolumeNodeGone) {
+	if hasReason(o, flexlvmv1.LocalVolumeNodeGone) {
 		return true, nil
 	}
 	_, err := l.client.CoreV1().Nodes().Get(ctx, o.Spec.NodeName, metav1.GetOptions{})
@@ -245,8 +245,8 @@ func (l *localVolumes) nodeGone(ctx context.Context, o *flexlvmv1.LocalVolume) (
 	return false, err
 }
 
-// make creates the PersistentVolume. It does not create it again after a deletion.
-func (l *localVolumes) make(ctx context.Context, o *flexlvmv1.LocalVolume) (readyCondition, error) {
+// create creates the PersistentVolume. It does not create it again after a deletion.
+func (l *localVolumes) create(ctx context.Context, o *flexlvmv1.LocalVolume) (readyCondition, error) {
 	now, err := l.api.LocalVolume(ctx, o.Namespace, o.Name)
 	switch {
 	case err != nil:
@@ -256,7 +256,7 @@ func (l *localVolumes) make(ctx context.Context, o *flexlvmv1.LocalVolume) (read
 	case now.Status.PersistentVolumeName != "":
 		return readyCondition{volume: now.Status.PersistentVolumeName, reason: flexlvmv1.LocalVolumeGone, message: fmt.Sprintf("PersistentVolume %s is gone, and its volume was given up; it is not made again: delete this LocalVolume, and make another if one is needed", now.Status.PersistentVolumeName)}, nil
 	}
-	object, ready := l.promise(o)
+	object, ready := l.reserve(o)
 	if ready.reason != "" {
 		return ready, nil
 	}
@@ -267,7 +267,7 @@ func (l *localVolumes) make(ctx context.Context, o *flexlvmv1.LocalVolume) (read
 	}
 	made, err := l.client.CoreV1().PersistentVolumes().Create(ctx, object, metav1.CreateOptions{})
 	if controlplane.Denied(err) {
-		return readyCondition{later: true, reason: flexlvmv1.LocalVolumeRefused, message: fmt.Sprintf("the API server refuses its PersistentVolume: %v; make another LocalVolume, or change what forbids it", err)}, nil
+		return readyCondition{retry: true, reason: flexlvmv1.LocalVolumeRefused, message: fmt.Sprintf("the API server refuses its PersistentVolume: %v; make another LocalVolume, or change what forbids it", err)}, nil
 	}
 	if err != nil {
 		return readyCondition{}, fmt.Errorf("write PersistentVolume %q: %w", object.Name, err)
@@ -291,7 +291,7 @@ func (l *localVolumes) state(o *flexlvmv1.LocalVolume, object *corev1.Persistent
 	case claimed(o):
 		ready.reason, ready.message = flexlvmv1.LocalVolumeReleased, fmt.Sprintf("a claim was bound to PersistentVolume %s, which may hold its data and is no longer this LocalVolume's; delete this LocalVolume, which leaves it as it is", object.Name)
 	default:
-		made, why := l.made(o.Spec.NodeName, object.Name)
+		made, why := l.isCreated(o.Spec.NodeName, object.Name)
 		if made {
 			ready.isTrue, ready.reason, ready.message = true, flexlvmv1.LocalVolumeMade, fmt.Sprintf("the volume is made, and kept for claim %s", claim)
 			break
@@ -307,17 +307,17 @@ func (l *localVolumes) state(o *flexlvmv1.LocalVolume, object *corev1.Persistent
 // claimed reports whether a claim was ever seen bound to the volume: from then on the volume may hold
 // data, whatever a user does to its PersistentVolume.
 func claimed(o *flexlvmv1.LocalVolume) bool {
-	return says(o, flexlvmv1.LocalVolumeBound, flexlvmv1.LocalVolumeInUse, flexlvmv1.LocalVolumeReleased)
+	return hasReason(o, flexlvmv1.LocalVolumeBound, flexlvmv1.LocalVolumeInUse, flexlvmv1.LocalVolumeReleased)
 }
 
-// says reports whether a LocalVolume's condition has one of these reasons.
-func says(o *flexlvmv1.LocalVolume, reasons ...string) bool {
+// hasReason reports whether a LocalVolume's condition has one of these reasons.
+func hasReason(o *flexlvmv1.LocalVolume, reasons ...string) bool {
 	ready := meta.FindStatusCondition(o.Status.Conditions, flexlvmv1.ConditionReady)
 	return ready != nil && slices.Contains(reasons, ready.Reason)
 }
 
-// made reports whether a node has reported that it has created a volume, or returns why not.
-func (l *localVolumes) made(node, volume string) (bool, string) {
+// isCreated reports whether a node has reported that it has created a volume, or returns why not.
+func (l *localVolumes) isCreated(node, volume string) (bool, string) {
 	report, there, err := l.reports.GetByKey(node)
 	if err != nil || !there {
 		return false, "the node does not report; check the pod of DaemonSet flexlvm-gc there"
@@ -334,11 +334,11 @@ func (l *localVolumes) made(node, volume string) (bool, string) {
 	return false, ""
 }
 
-// giveUp deletes the PersistentVolume of a deleted LocalVolume if no claim is bound to it, on the
+// finalize deletes the PersistentVolume of a deleted LocalVolume if no claim is bound to it, on the
 // condition that the object has not changed since it was read. Afterwards only the PersistentVolume
 // represents the volume, until its node has released it, so that the deletion of a namespace does not
 // wait for a node.
-func (l *localVolumes) giveUp(ctx context.Context, o *flexlvmv1.LocalVolume) (readyCondition, error) {
+func (l *localVolumes) finalize(ctx context.Context, o *flexlvmv1.LocalVolume) (readyCondition, error) {
 	if !slices.Contains(o.Finalizers, pv.FinalizerLocalVolume) {
 		return readyCondition{}, nil
 	}
@@ -357,7 +357,7 @@ func (l *localVolumes) giveUp(ctx context.Context, o *flexlvmv1.LocalVolume) (re
 		// A volume that was bound to a claim follows its reclaim policy.
 		return readyCondition{}, l.removeFinalizer(ctx, o)
 	case object.Status.Phase == corev1.VolumeBound || ref != nil && ref.UID != "":
-		return readyCondition{later: true, volume: name, reason: flexlvmv1.LocalVolumeInUse, message: fmt.Sprintf("claim %s/%s is bound to the volume; delete the claim first if nobody needs it", o.Namespace, claimOf(o))}, nil
+		return readyCondition{retry: true, volume: name, reason: flexlvmv1.LocalVolumeInUse, message: fmt.Sprintf("claim %s/%s is bound to the volume; delete the claim first if nobody needs it", o.Namespace, claimOf(o))}, nil
 	case claimed(o) || ref == nil || ref.Namespace != o.Namespace || ref.Name != claimOf(o):
 		return readyCondition{}, l.removeFinalizer(ctx, o) // it may hold a claim's data, or a user keeps it for another claim
 	}

@@ -36,9 +36,9 @@ const (
 	recheckAfter = time.Minute
 )
 
-// A pendingClaims reports on claims of unschedulable pods why they wait: how much room they need and
-// how much there is, while the scheduler only reports how many nodes have too little; or what is wrong
-// with a class for which no capacity is published, so that its claims never get a node.
+// pendingClaims reports, as events on claims of unschedulable pods, why they wait: how much room they
+// need and how much there is, while the scheduler only reports how many nodes have too little; or what
+// is wrong with a class for which no capacity is published, so that its claims never get a node.
 type pendingClaims struct {
 	ledger  *ledger.Ledger
 	listers Listers
@@ -63,9 +63,9 @@ func newPendingClaims(ledger *ledger.Ledger, listers Listers, events record.Even
 	return &pendingClaims{ledger: ledger, listers: listers, events: events, metrics: metrics, now: time.Now, reported: map[types.UID]reportedCause{}}
 }
 
-// see handles a pod without a node. It is called for each such pod every lookAgain; a claim that is not
-// in the cache yet is reported the next time.
-func (w *pendingClaims) see(pod *corev1.Pod) {
+// handlePod handles a pod without a node. It is called for each such pod every podResync; a claim that is
+// not in the cache yet is reported the next time.
+func (w *pendingClaims) handlePod(pod *corev1.Pod) {
 	if !kubeobject.PodNotScheduledFor(pod, corev1.PodReasonUnschedulable) {
 		return
 	}

@@ -156,7 +156,7 @@ func TestClaimsAreToldNothingBeforeAllIsSeen(t *testing.T) {
 	events := record.NewFakeRecorder(10)
 	books, publish, grow := config.newLedger(w, events)
 	pending := newPendingClaims(books, w.listers(), events, config.Metrics)
-	require.NoError(t, w.feed(publish, pending, grow, newScaleDownGuard(client, w.listers(), w.storage.GetStore(), publish.nodeName)))
+	require.NoError(t, w.addHandlers(publish, pending, grow, newScaleDownGuard(client, w.listers(), w.storage.GetStore(), publish.nodeName)))
 	w.factory.Start(t.Context().Done())
 	w.factory.WaitForCacheSync(t.Context().Done())
 	go w.pods.informer.RunWithContext(t.Context())
@@ -170,6 +170,6 @@ func TestClaimsAreToldNothingBeforeAllIsSeen(t *testing.T) {
 		return shown == len(w.synced)-3 // all except the two of the reports, and the capacities, whose informer is not started
 	}, time.Minute, time.Millisecond)
 	require.Empty(t, events.Events)
-	pending.see(w.pods.informer.GetStore().List()[0].(*corev1.Pod))
+	pending.handlePod(w.pods.informer.GetStore().List()[0].(*corev1.Pod))
 	require.Contains(t, <-events.Events, "no node has reported", "what would have been told")
 }

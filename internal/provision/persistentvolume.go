@@ -22,8 +22,8 @@ type Request struct {
 	Cluster string // UID of the kube-system namespace
 	// Door is the door of classes that name none; empty: Flex.
 	Door pv.Door
-	// plain is Class without the overrides of a LocalVolume; nil for a claim.
-	plain *storagev1.StorageClass
+	// unmodifiedClass is Class without the overrides of a LocalVolume; nil for a claim.
+	unmodifiedClass *storagev1.StorageClass
 }
 
 // door returns the door of the volume.

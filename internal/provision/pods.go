@@ -22,9 +22,9 @@ import (
 // pod back while its claims are provisioned, and they are few.
 var unscheduled = fields.OneTermEqualSelector("spec.nodeName", "").String()
 
-// lookAgain is how often waiting pods are processed without a change: the cause of the wait may change
+// podResync is how often waiting pods are processed without a change: the cause of the wait may change
 // without an event of the pod, and a claim may reach its cache after the pod.
-const lookAgain = 15 * time.Second
+const podResync = 15 * time.Second
 
 // byClaim is the index of pods by the claims that they use.
 const byClaim = "claim"
@@ -71,8 +71,8 @@ func (w *waitingPods) using(ctx context.Context, namespace, claim string) ([]*co
 	return out, err
 }
 
-// companions returns the names of the other claims of a pod, without duplicates.
-func companions(pod *corev1.Pod, claim string) []string {
+// otherClaims returns the names of the other claims of a pod, without duplicates.
+func otherClaims(pod *corev1.Pod, claim string) []string {
 	var out []string
 	for _, key := range kubeobject.ClaimsOf(pod) {
 		if name := strings.TrimPrefix(key, pod.Namespace+"/"); name != claim {

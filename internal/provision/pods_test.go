@@ -45,7 +45,7 @@ func TestWaitingPodsThatTheWatchDoesNotShow(t *testing.T) {
 	t.Cleanup(server.Close)
 	api, err := kube.NewClient(&rest.Config{Host: server.URL, QPS: -1})
 	require.NoError(t, err)
-	pods, err := newWaitingPods(fake.NewClientset(), api, lookAgain)
+	pods, err := newWaitingPods(fake.NewClientset(), api, podResync)
 	require.NoError(t, err)
 	found, err := pods.using(t.Context(), "team", "data")
 	require.NoError(t, err)

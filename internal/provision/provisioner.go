@@ -1,6 +1,3 @@
-// Package provision turns claims of flexlvm classes into PersistentVolumes on the nodes that the
-// scheduler chose. It creates nothing on a node; the node daemon does that, or the driver at the first
-// mount, from the options of the PersistentVolume alone.
 package provision
 
 import (
@@ -148,7 +145,7 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 	if err := p.checkNoOtherReplica(request, node.Name); err != nil {
 		return nil, reschedule, err
 	}
-	sets, err := p.together(ctx, request, spec, node.Name)
+	sets, err := p.podVolumeSets(ctx, request, spec, node.Name)
 	if err != nil {
 		return nil, stateFor(err), err
 	}
@@ -163,7 +160,7 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 // provisionAnywhere serves a class that binds immediately. If the node has just filled up, the claim is
 // retried.
 func (p *Provisioner) provisionAnywhere(request Request, spec volume.Spec, parameters Parameters) (*corev1.PersistentVolume, state, error) {
-	name, err := p.choose(request.Class, parameters, spec.Size)
+	name, err := p.chooseNode(request.Class, parameters, spec.Size)
 	if err != nil {
 		return nil, finished, err
 	}
@@ -187,67 +184,67 @@ func (p *Provisioner) countRefusal(err error) error {
 	return err
 }
 
-// together returns, for each pod that waits for the requested volume, this volume and the others that
+// podVolumeSets returns, for each pod that waits for the requested volume, this volume and the others that
 // the pod needs and does not have yet; the largest set comes first. If one claim of a pod got its
 // volume and another found no room, the pod would hold the first volume forever. A pod that another of
 // its claims prevents from ever starting is ignored, unless there are only such pods.
-func (p *Provisioner) together(ctx context.Context, request Request, spec volume.Spec, node string) ([]set, error) {
+func (p *Provisioner) podVolumeSets(ctx context.Context, request Request, spec volume.Spec, node string) ([]podVolumes, error) {
 	namespace, asked := request.Claim.Namespace, ledger.Want{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}
 	pods, err := p.Listers.Pods(ctx, namespace, asked.Claim)
 	if err != nil {
 		return nil, err
 	}
-	var sets []set
-	var hopeless error
+	var sets []podVolumes
+	var lastErr error
 	for _, pod := range pods {
 		if pod.DeletionTimestamp != nil {
 			continue
 		}
-		set, err := p.needs(ctx, pod, asked, node)
+		set, err := p.volumesOfPod(ctx, pod, asked, node)
 		if err != nil {
-			hopeless = err
+			lastErr = err
 			continue
 		}
 		sets = append(sets, set)
 	}
-	slices.SortStableFunc(sets, func(a, b set) int { return cmp.Compare(len(b.wants), len(a.wants)) })
+	slices.SortStableFunc(sets, func(a, b podVolumes) int { return cmp.Compare(len(b.wants), len(a.wants)) })
 	switch {
 	case len(sets) > 0:
 		return sets, nil
-	case hopeless != nil:
-		return nil, hopeless
+	case lastErr != nil:
+		return nil, lastErr
 	}
-	return []set{{wants: []ledger.Want{asked}}}, nil
+	return []podVolumes{{wants: []ledger.Want{asked}}}, nil
 }
 
-// A set holds the volumes that a pod needs on the same node.
-type set struct {
+// podVolumes are the volumes that a pod needs on the same node.
+type podVolumes struct {
 	wants []ledger.Want
 	reads []volume.Name // volumes of the datasets that it reads
 }
 
-// needs returns asked and the other volumes that the pod needs on the node.
-func (p *Provisioner) needs(ctx context.Context, pod *corev1.Pod, asked ledger.Want, node string) (set, error) {
-	out := set{wants: []ledger.Want{asked}}
-	for _, name := range companions(pod, asked.Claim) {
-		want, needed, err := p.companion(ctx, pod.Namespace, name, node)
+// volumesOfPod returns asked and the other volumes that the pod needs on the node.
+func (p *Provisioner) volumesOfPod(ctx context.Context, pod *corev1.Pod, asked ledger.Want, node string) (podVolumes, error) {
+	out := podVolumes{wants: []ledger.Want{asked}}
+	for _, name := range otherClaims(pod, asked.Claim) {
+		want, needed, err := p.otherClaimVolume(ctx, pod.Namespace, name, node)
 		if err != nil {
 			if refusal := (*controlplane.Refusal)(nil); errors.As(err, &refusal) {
 				err = errors.New(err.Error()) // the refusal is of the other claim, and must not make this one infeasible
 			}
-			return set{}, fmt.Errorf("pod %q, which uses this claim, also needs claim %q: %w", pod.Name, name, err)
+			return podVolumes{}, fmt.Errorf("pod %q, which uses this claim, also needs claim %q: %w", pod.Name, name, err)
 		}
 		if needed {
 			out.wants = append(out.wants, want)
-		} else if hash, reads := p.reads(pod.Namespace, name); reads {
+		} else if hash, reads := p.datasetReadBy(pod.Namespace, name); reads {
 			out.reads = append(out.reads, replica.VolumeName(hash))
 		}
 	}
 	return out, nil
 }
 
-// reads returns the dataset that is read through a claim; false if there is none.
-func (p *Provisioner) reads(namespace, claim string) (hash string, reads bool) {
+// datasetReadBy returns the dataset that is read through a claim; false if there is none.
+func (p *Provisioner) datasetReadBy(namespace, claim string) (hash string, reads bool) {
 	found, err := p.Listers.Claims.PersistentVolumeClaims(namespace).Get(claim)
 	if err != nil {
 		return "", false
@@ -262,7 +259,7 @@ func (p *Provisioner) reads(namespace, claim string) (hash string, reads bool) {
 
 // reserveOne reserves the first set that fits: a pod that does not fit must not block another pod from
 // a claim that they share.
-func (p *Provisioner) reserveOne(node string, sets []set) (map[volume.PoolName]string, error) {
+func (p *Provisioner) reserveOne(node string, sets []podVolumes) (map[volume.PoolName]string, error) {
 	var first error
 	for _, one := range sets {
 		uuids, err := p.Ledger.Reserve(node, one.wants, one.reads...)
@@ -276,16 +273,16 @@ func (p *Provisioner) reserveOne(node string, sets []set) (map[volume.PoolName]s
 	return nil, first
 }
 
-// companion returns the volume that a claim of the same pod needs on the node; false if it is bound,
+// otherClaimVolume returns the volume that a claim of the same pod needs on the node; false if it is bound,
 // served by another provisioner, or not tied to the pod's node. The error is an *OtherNodeError if it cannot
 // be on this node.
-func (p *Provisioner) companion(ctx context.Context, namespace, name, node string) (ledger.Want, bool, error) {
+func (p *Provisioner) otherClaimVolume(ctx context.Context, namespace, name, node string) (ledger.Want, bool, error) {
 	other, err := p.Listers.Claims.PersistentVolumeClaims(namespace).Get(name)
 	if err != nil {
 		return ledger.Want{}, false, err
 	}
 	if other.Spec.VolumeName != "" {
-		return ledger.Want{}, false, p.settledElsewhere(other, node)
+		return ledger.Want{}, false, p.checkBoundNode(other, node)
 	}
 	if other.Spec.StorageClassName == nil || *other.Spec.StorageClassName == "" {
 		return ledger.Want{}, false, nil
@@ -300,7 +297,7 @@ func (p *Provisioner) companion(ctx context.Context, namespace, name, node strin
 	request := Request{PVName: persistentvolume.NameFor(other.UID), Claim: other, Class: class, Cluster: p.Cluster, Door: p.Door}
 	spec, _, err := request.Check()
 	if err == nil && request.clones() {
-		err = p.copyElsewhere(ctx, request, &spec, node)
+		err = p.setOrigin(ctx, request, &spec, node)
 	}
 	return ledger.Want{PV: request.PVName, Claim: name, Spec: spec}, err == nil, err
 }

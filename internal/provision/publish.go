@@ -47,16 +47,16 @@ type publisher struct {
 	report func(ctx context.Context, node string) (*flexlvmv1.NodeStorage, error)
 }
 
-// dirty queues a node whose capacities may be outdated.
-func (p *publisher) dirty(label string) { p.queue.AddAfter(label, publishDelay) }
+// enqueue queues a node whose capacities may be outdated.
+func (p *publisher) enqueue(label string) { p.queue.AddAfter(label, publishDelay) }
 
-// allDirty queues all nodes and groups, after a class was created, changed or deleted.
-func (p *publisher) allDirty() {
+// enqueueAll queues all nodes and groups, after a class was created, changed or deleted.
+func (p *publisher) enqueueAll() {
 	for _, node := range p.ledger.Nodes() {
-		p.dirty(pv.NodeLabelValue(node))
+		p.enqueue(pv.NodeLabelValue(node))
 	}
 	for _, group := range p.groups {
-		p.dirty(groupKey + group.Name)
+		p.enqueue(groupKey + group.Name)
 	}
 }
 
@@ -74,7 +74,7 @@ func (p *publisher) run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer p.queue.ShutDown()
-	p.allDirty() // including the groups, for which there is no watch
+	p.enqueueAll() // including the groups, for which there is no watch
 	for range publishers {
 		all.Go(func() {
 			for p.next(ctx) {

@@ -48,25 +48,25 @@ func newScaleDownGuard(client kubernetes.Interface, listers Listers, reports cac
 	return &scaleDownGuard{client, listers, reports, nameOf, workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter())}
 }
 
-func (g *scaleDownGuard) seeNode(node *corev1.Node) { g.see(pv.NodeLabelValue(node.Name)) }
+func (g *scaleDownGuard) enqueueNode(node *corev1.Node) { g.enqueue(pv.NodeLabelValue(node.Name)) }
 
 // reportHandler returns a handler of the nodes' reports, most of whose changes do not matter here.
 func (g *scaleDownGuard) reportHandler() cache.ResourceEventHandler {
-	see := func(obj any) { g.see(pv.NodeLabelValue(obj.(*flexlvmv1.NodeStorage).Name)) }
-	return cache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(was, now any) {
+	enqueue := func(obj any) { g.enqueue(pv.NodeLabelValue(obj.(*flexlvmv1.NodeStorage).Name)) }
+	return cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(was, now any) {
 		if retainsVolumes(was.(*flexlvmv1.NodeStorage)) != retainsVolumes(now.(*flexlvmv1.NodeStorage)) {
-			see(now)
+			enqueue(now)
 		}
 	}}
 }
 
-func (g *scaleDownGuard) seeVolume(object *corev1.PersistentVolume) {
+func (g *scaleDownGuard) enqueueForVolume(object *corev1.PersistentVolume) {
 	if label := controlplane.NodeLabel(object); label != "" {
-		g.see(label)
+		g.enqueue(label)
 	}
 }
 
-func (g *scaleDownGuard) see(label string) { g.queue.AddAfter(label, scaleDownDelay) }
+func (g *scaleDownGuard) enqueue(label string) { g.queue.AddAfter(label, scaleDownDelay) }
 
 // run annotates nodes until ctx ends.
 func (g *scaleDownGuard) run(ctx context.Context) {

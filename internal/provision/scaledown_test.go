@@ -86,7 +86,7 @@ func TestScaleDownSeesWhatIsCached(t *testing.T) {
 
 			cached, _, err := volumes.GetIndexer().GetByKey(whole.Name)
 			require.NoError(t, err)
-			g.seeVolume(cached.(*corev1.PersistentVolume))
+			g.enqueueForVolume(cached.(*corev1.PersistentVolume))
 			require.Eventually(t, func() bool { return g.queue.Len() == 1 }, time.Minute, 10*time.Millisecond)
 			label, _ := g.queue.Get()
 			require.Equal(t, "node-1", label)

@@ -54,7 +54,7 @@ func newWatches(config Config) (*watches, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.pods, err = newWaitingPods(config.Client, config.Storage, lookAgain); err != nil {
+	if w.pods, err = newWaitingPods(config.Client, config.Storage, podResync); err != nil {
 		return nil, err
 	}
 	return w, w.storage.SetTransform(controlplane.Transform)
@@ -102,40 +102,40 @@ func (w *watches) capacities(namespace string) storagelisters.CSIStorageCapacity
 	return w.own.Storage().V1().CSIStorageCapacities().Lister().CSIStorageCapacities(namespace)
 }
 
-// feed connects the watches to their consumers.
-func (w *watches) feed(p *publisher, pending *pendingClaims, grow *growth.Controller, guard *scaleDownGuard) error {
+// addHandlers connects the watches to their consumers.
+func (w *watches) addHandlers(p *publisher, pending *pendingClaims, grow *growth.Controller, guard *scaleDownGuard) error {
 	for _, one := range []struct {
 		of      cache.SharedIndexInformer
 		handler cache.ResourceEventHandler
 	}{
-		{w.storage, on(func(s *flexlvmv1.NodeStorage) {
+		{w.storage, handlerFuncs(func(s *flexlvmv1.NodeStorage) {
 			p.ledger.Report(s)
 			grow.Room(pv.NodeLabelValue(s.Name)) // even if no more can be promised, more may be free
 		}, func(s *flexlvmv1.NodeStorage) { p.ledger.Forget(s.Name) })},
 		{w.storage, guard.reportHandler()},
-		{w.volumes, on(func(v *corev1.PersistentVolume) {
+		{w.volumes, handlerFuncs(func(v *corev1.PersistentVolume) {
 			p.ledger.Written(v)
 			grow.SeeVolume(v)
-			guard.seeVolume(v)
+			guard.enqueueForVolume(v)
 		}, func(v *corev1.PersistentVolume) {
 			p.ledger.Gone(v.Name)
-			guard.seeVolume(v)
+			guard.enqueueForVolume(v)
 		})},
-		{w.factory.Core().V1().Nodes().Informer(), on(func(n *corev1.Node) {
-			p.seeNode(n)
-			guard.seeNode(n)
-		}, p.seeNode)},
+		{w.factory.Core().V1().Nodes().Informer(), handlerFuncs(func(n *corev1.Node) {
+			p.enqueueNode(n)
+			guard.enqueueNode(n)
+		}, p.enqueueNode)},
 		{w.factory.Storage().V1().StorageClasses().Informer(), cache.FilteringResourceEventHandler{
 			FilterFunc: offeringClass,
-			Handler:    on(func(*storagev1.StorageClass) { p.allDirty() }, func(*storagev1.StorageClass) { p.allDirty() }),
+			Handler:    handlerFuncs(func(*storagev1.StorageClass) { p.enqueueAll() }, func(*storagev1.StorageClass) { p.enqueueAll() }),
 		}},
-		{w.own.Storage().V1().CSIStorageCapacities().Informer(), on(p.seeCapacity, p.seeCapacity)},
-		{w.pods.informer, on(func(p *corev1.Pod) {
-			if w.shown() { // otherwise the event would report that no node has reported; the pod is handled again after lookAgain
-				pending.see(p)
+		{w.own.Storage().V1().CSIStorageCapacities().Informer(), handlerFuncs(p.enqueueForCapacity, p.enqueueForCapacity)},
+		{w.pods.informer, handlerFuncs(func(p *corev1.Pod) {
+			if w.hasSynced() { // otherwise the event would report that no node has reported; the pod is handled again after podResync
+				pending.handlePod(p)
 			}
 		}, func(*corev1.Pod) {})},
-		{w.claims, on(grow.SeeClaim, grow.ClaimGone)},
+		{w.claims, handlerFuncs(grow.SeeClaim, grow.ClaimGone)},
 	} {
 		registration, err := one.of.AddEventHandler(one.handler)
 		if err != nil {
@@ -146,24 +146,25 @@ func (w *watches) feed(p *publisher, pending *pendingClaims, grow *growth.Contro
 	return nil
 }
 
-func (p *publisher) seeNode(node *corev1.Node) {
-	p.dirty(pv.NodeLabelValue(node.Name))
+func (p *publisher) enqueueNode(node *corev1.Node) {
+	p.enqueue(pv.NodeLabelValue(node.Name))
 	if group := node.Labels[pv.LabelNodeGroup]; group != "" {
-		p.dirty(groupKey + group)
+		p.enqueue(groupKey + group)
 	}
 }
 
-// seeCapacity handles an object that somebody else has changed, or that an earlier process has left.
-func (p *publisher) seeCapacity(c *storagev1.CSIStorageCapacity) {
+// enqueueForCapacity enqueues the node or group of an object that somebody else has changed, or that an
+// earlier process has left.
+func (p *publisher) enqueueForCapacity(c *storagev1.CSIStorageCapacity) {
 	if group := c.Labels[pv.LabelNodeGroup]; group != "" {
-		p.dirty(groupKey + group)
+		p.enqueue(groupKey + group)
 		return
 	}
-	p.dirty(c.Labels[pv.LabelNode])
+	p.enqueue(c.Labels[pv.LabelNode])
 }
 
-// on returns an event handler that calls there for an existing object and gone for a deleted one.
-func on[T any](there, gone func(*T)) cache.ResourceEventHandler {
+// handlerFuncs returns an event handler that calls there for an existing object and gone for a deleted one.
+func handlerFuncs[T any](there, gone func(*T)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { there(obj.(*T)) },
 		UpdateFunc: func(_, obj any) { there(obj.(*T)) },
@@ -186,13 +187,13 @@ func (w *watches) start(ctx context.Context) {
 	go w.storage.RunWithContext(ctx)
 }
 
-// shown reports whether all caches have synced.
-func (w *watches) shown() bool {
+// hasSynced reports whether all caches have synced.
+func (w *watches) hasSynced() bool {
 	return !slices.ContainsFunc(w.synced, func(synced cache.InformerSynced) bool { return !synced() })
 }
 
-// sync waits until all caches have synced; false if ctx has ended.
-func (w *watches) sync(ctx context.Context) bool {
+// waitForSync waits until all caches have synced; false if ctx has ended.
+func (w *watches) waitForSync(ctx context.Context) bool {
 	late := time.AfterFunc(time.Minute, func() {
 		klog.FromContext(ctx).Info("The API server has not shown everything yet, so nothing is provisioned; see whether the provisioner may list NodeStorages, PersistentVolumes, claims, classes, nodes, pods and its own CSIStorageCapacities")
 	})

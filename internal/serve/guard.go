@@ -23,10 +23,10 @@ var errForbidden = errors.New("not authorized to get /metrics; the ClusterRole f
 // How long a verdict of the API server is cached, how many verdicts are cached, and how many reviews may be in
 // flight: clients that send tokens must not load the API server.
 const (
-	allowedFor   = time.Minute
-	refusedFor   = 10 * time.Second
-	mostVerdicts = 256
-	mostReviews  = 2
+	allowedFor  = time.Minute
+	refusedFor  = 10 * time.Second
+	maxVerdicts = 256
+	maxReviews  = 2
 )
 
 // A guard passes on the requests that review allows.
@@ -45,7 +45,7 @@ type verdict struct {
 }
 
 func newGuard(r review, next http.Handler) *guard {
-	return &guard{review: r, next: next, asking: make(chan struct{}, mostReviews), known: map[[sha256.Size]byte]verdict{}}
+	return &guard{review: r, next: next, asking: make(chan struct{}, maxReviews), known: map[[sha256.Size]byte]verdict{}}
 }
 
 // ServeHTTP implements http.Handler.
@@ -103,7 +103,7 @@ func (g *guard) remembered(key [sha256.Size]byte) (verdict, bool) {
 func (g *guard) remember(key [sha256.Size]byte, v verdict) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.known) >= mostVerdicts {
+	if len(g.known) >= maxVerdicts {
 		now := time.Now()
 		for old, o := range g.known {
 			if o.err != nil || now.After(o.until) {
@@ -111,7 +111,7 @@ func (g *guard) remember(key [sha256.Size]byte, v verdict) {
 			}
 		}
 	}
-	if len(g.known) < mostVerdicts {
+	if len(g.known) < maxVerdicts {
 		g.known[key] = v
 	}
 }

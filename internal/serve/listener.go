@@ -10,7 +10,7 @@ import (
 // bounded is a listener that keeps a limited number of connections open. If none of them ends within
 // pace, the next connection closes the oldest one. A client that holds many connections open thus loses
 // its own, not the kubelet's, whose request is answered long before its connection is the oldest: a
-// connection lasts at least most times pace, and waits to be accepted at most the length of the kernel's
+// connection lasts at least limit times pace, and waits to be accepted at most the length of the kernel's
 // queue times pace. If Accept waited for a free place instead, a client that holds them all could make
 // the kubelet's probes fail and so have the process killed.
 type bounded struct {
@@ -28,8 +28,8 @@ type counted struct {
 	leave func()
 }
 
-func newBounded(l net.Listener, most int, pace time.Duration) *bounded {
-	return &bounded{Listener: l, pace: pace, places: make(chan struct{}, most), open: list.New()}
+func newBounded(l net.Listener, limit int, pace time.Duration) *bounded {
+	return &bounded{Listener: l, pace: pace, places: make(chan struct{}, limit), open: list.New()}
 }
 
 // Accept implements net.Listener. It is called by one goroutine at a time.

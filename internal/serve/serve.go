@@ -23,13 +23,13 @@ import (
 // use up its memory. With 4,096 connections in the kernel's queue (net.core.somaxconn), a probe with a timeout
 // of five seconds is still answered in time.
 const (
-	mostConnections = 256
-	pace            = time.Millisecond
-	mostScrapes     = 2        // at the same time; others get 503
-	mostHeader      = 16 << 10 // bytes; a token of a service account has 1 to 2 KiB
-	readTimeout     = 5 * time.Second
-	writeTimeout    = 10 * time.Second // Prometheus does not wait longer either
-	idleTimeout     = time.Minute      // Prometheus keeps its connection open
+	maxConnections = 256
+	pace           = time.Millisecond
+	maxScrapes     = 2        // at the same time; others get 503
+	maxHeaderBytes = 16 << 10 // bytes; a token of a service account has 1 to 2 KiB
+	readTimeout    = 5 * time.Second
+	writeTimeout   = 10 * time.Second // Prometheus does not wait longer either
+	idleTimeout    = time.Minute      // Prometheus keeps its connection open
 )
 
 // Health is the health of a process.
@@ -64,14 +64,14 @@ func New(metrics prometheus.Gatherer, health Health) *Server {
 	})
 	s.health = mux
 	// A compressor needs more memory than the data that it compresses.
-	s.metrics = few(mostScrapes, promhttp.HandlerFor(metrics, promhttp.HandlerOpts{DisableCompression: true}))
+	s.metrics = limitConcurrent(maxScrapes, promhttp.HandlerFor(metrics, promhttp.HandlerOpts{DisableCompression: true}))
 	return s
 }
 
-// few lets at most this many requests through at the same time. Others get 503 and have to retry on another
-// connection: whatever else they have sent on this one is not even read.
-func few(most int, next http.Handler) http.Handler {
-	inside := make(chan struct{}, most)
+// limitConcurrent lets at most this many requests through at the same time. Others get 503 and have to retry on
+// another connection: whatever else they have sent on this one is not even read.
+func limitConcurrent(limit int, next http.Handler) http.Handler {
+	inside := make(chan struct{}, limit)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case inside <- struct{}{}:
@@ -80,7 +80,7 @@ func few(most int, next http.Handler) http.Handler {
 		default:
 			w.Header().Set("Connection", "close")
 			w.Header().Set("Retry-After", "1")
-			http.Error(w, fmt.Sprintf("%d scrapes are being answered; try again later", most), http.StatusServiceUnavailable)
+			http.Error(w, fmt.Sprintf("%d scrapes are being answered; try again later", limit), http.StatusServiceUnavailable)
 		}
 	})
 }
@@ -143,13 +143,13 @@ func (s *Server) listen(ctx context.Context, flag, address string, secret *tls.C
 	if err != nil {
 		return "", fmt.Errorf("listen for health checks and metrics (choose another --%s): %w", flag, err)
 	}
-	listener = newBounded(listener, mostConnections, pace)
+	listener = newBounded(listener, maxConnections, pace)
 	server := &http.Server{
 		Handler:        handler,
 		ReadTimeout:    readTimeout,
 		WriteTimeout:   writeTimeout,
 		IdleTimeout:    idleTimeout,
-		MaxHeaderBytes: mostHeader,
+		MaxHeaderBytes: maxHeaderBytes,
 		TLSConfig:      secret,
 		BaseContext:    func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}

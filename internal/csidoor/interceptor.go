@@ -25,8 +25,8 @@ const (
 	unmountDeadline = 5 * time.Minute
 )
 
-// calls is the interceptor of all calls: it sets deadlines, logs, recovers from panics and converts errors.
-type calls struct {
+// interceptor intercepts all calls: it sets deadlines, logs, recovers from panics and converts errors.
+type interceptor struct {
 	log logrus.FieldLogger
 
 	mu   sync.Mutex
@@ -34,7 +34,7 @@ type calls struct {
 }
 
 // intercept is a grpc.UnaryServerInterceptor.
-func (c *calls) intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
+func (c *interceptor) intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
 	deadline := callDeadline
 	if _, is := request.(*csi.NodeUnpublishVolumeRequest); is {
 		deadline = unmountDeadline
@@ -61,7 +61,7 @@ func (c *calls) intercept(ctx context.Context, request any, info *grpc.UnaryServ
 
 // serialized handles a call unless another call for the same directory is in progress. kubelet repeats calls that
 // it got no response to, so calls would pile up behind one that hangs in the kernel.
-func (c *calls) serialized(ctx context.Context, request any, call grpc.UnaryHandler) (answer any, err error) {
+func (c *interceptor) serialized(ctx context.Context, request any, call grpc.UnaryHandler) (answer any, err error) {
 	if key := lockKey(request); key != "" {
 		if !c.begin(key) {
 			return nil, status.Errorf(codes.Aborted, "an earlier call about %s is still at work", key)
@@ -77,7 +77,7 @@ func (c *calls) serialized(ctx context.Context, request any, call grpc.UnaryHand
 	return call(ctx, request)
 }
 
-func (c *calls) begin(key string) bool {
+func (c *interceptor) begin(key string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.busy[key] {
@@ -87,7 +87,7 @@ func (c *calls) begin(key string) bool {
 	return true
 }
 
-func (c *calls) end(key string) {
+func (c *interceptor) end(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.busy, key)

@@ -33,16 +33,16 @@ func claimOf(o *flexlvmv1.LocalVolume) string {
 	return o.Name
 }
 
-// promise reserves room for a LocalVolume, as for a claim with a selected node, and returns its
+// reserve reserves room for a LocalVolume, as for a claim with a selected node, and returns its
 // PersistentVolume, or why there is none.
-func (l *localVolumes) promise(o *flexlvmv1.LocalVolume) (*corev1.PersistentVolume, readyCondition) {
+func (l *localVolumes) reserve(o *flexlvmv1.LocalVolume) (*corev1.PersistentVolume, readyCondition) {
 	asked, err := l.check(o)
 	if err != nil {
-		return nil, refused(err)
+		return nil, conditionFor(err)
 	}
 	uuids, err := l.provisioner.Ledger.Reserve(asked.on.Name, []ledger.Want{asked.want()})
 	if err != nil {
-		return nil, refused(withoutFigures(err, asked.spec))
+		return nil, conditionFor(withoutFigures(err, asked.spec))
 	}
 	asked.spec.GroupUUID = uuids[asked.spec.Pool()]
 	object := asked.PersistentVolume(asked.spec, asked.parameters, asked.on)
@@ -53,17 +53,17 @@ func (l *localVolumes) promise(o *flexlvmv1.LocalVolume) (*corev1.PersistentVolu
 	return object, readyCondition{}
 }
 
-// refusal returns why promise would reserve nothing, judging by the caches; it reserves nothing itself.
+// refusal returns why reserve would reserve nothing, judging by the caches; it reserves nothing itself.
 func (l *localVolumes) refusal(o *flexlvmv1.LocalVolume) readyCondition {
 	asked, err := l.check(o)
 	if err == nil {
 		err = withoutFigures(l.provisioner.Ledger.Fits(asked.on.Name, asked.want()), asked.spec)
 	}
-	return refused(err)
+	return conditionFor(err)
 }
 
-// refused returns why nothing is promised; the zero readyCondition without an error.
-func refused(err error) readyCondition {
+// conditionFor returns the condition that reports err; the zero readyCondition without an error.
+func conditionFor(err error) readyCondition {
 	var full *ledger.NoRoom
 	switch {
 	case err == nil:
@@ -134,7 +134,7 @@ func (l *localVolumes) request(o *flexlvmv1.LocalVolume) (Request, error) {
 	case class.Provisioner != pv.Provisioner:
 		return Request{}, fmt.Errorf("spec.storageClassName: the provisioner of StorageClass %q is %q, and not %q; name a class of flexlvm's", class.Name, class.Provisioner, pv.Provisioner)
 	}
-	plain := class
+	unmodifiedClass := class
 	class = class.DeepCopy()
 	for _, key := range slices.Sorted(maps.Keys(o.Spec.Parameters)) {
 		if !slices.Contains(localParameters, key) {
@@ -162,12 +162,12 @@ func (l *localVolumes) request(o *flexlvmv1.LocalVolume) (Request, error) {
 	if mode := o.Spec.VolumeMode; mode != "" {
 		claim.Spec.VolumeMode = &mode
 	}
-	return Request{PVName: localPrefix + string(o.UID), Claim: claim, Class: class, Cluster: l.provisioner.Cluster, Door: l.provisioner.Door, plain: plain}, nil
+	return Request{PVName: localPrefix + string(o.UID), Claim: claim, Class: class, Cluster: l.provisioner.Cluster, Door: l.provisioner.Door, unmodifiedClass: unmodifiedClass}, nil
 }
 
 // sizeField returns the name of the field with the size.
 func (r Request) sizeField() string {
-	if r.plain != nil {
+	if r.unmodifiedClass != nil {
 		return "spec.size"
 	}
 	return "spec.resources.requests.storage"
@@ -175,13 +175,13 @@ func (r Request) sizeField() string {
 
 // isLocal reports whether the LocalVolume overrides a parameter of its class.
 func (r Request) isLocal(parameter string) bool {
-	return r.plain != nil && r.Class.Parameters[parameter] != r.plain.Parameters[parameter]
+	return r.unmodifiedClass != nil && r.Class.Parameters[parameter] != r.unmodifiedClass.Parameters[parameter]
 }
 
 // wrongParameters returns the problem, and which object to create again to correct the parameters.
 func (r Request) wrongParameters(err error) string {
-	if r.plain != nil {
-		_, alone := ParseParameters(r.plain.Parameters)
+	if r.unmodifiedClass != nil {
+		_, alone := ParseParameters(r.unmodifiedClass.Parameters)
 		if alone == nil {
 			return fmt.Sprintf("spec.parameters: %s; make another LocalVolume", err)
 		}

@@ -27,7 +27,7 @@ func newClinic(volumes int) clinic {
 	for i := range volumes {
 		f.inventory.Volumes = append(f.inventory.Volumes, inventory.Volume{Group: "flexlvm", Name: volume.Name(fmt.Sprintf("pvc-%d", i))})
 	}
-	return clinic{&service{engine: f, inventories: newInventories(f, time.Now), now: time.Now}, f}
+	return clinic{&service{engine: f, inventories: newInventoryCache(f, time.Now), now: time.Now}, f}
 }
 
 // ask queries the health of a volume.

@@ -11,8 +11,8 @@ import (
 // and mounts have to wait while LVM reports.
 const inventoryLife = 20 * time.Second
 
-// inventories shares inventories between calls.
-type inventories struct {
+// inventoryCache shares inventories between calls.
+type inventoryCache struct {
 	engine Engine
 	now    func() time.Time
 
@@ -21,14 +21,14 @@ type inventories struct {
 	begun time.Time // zero if there is no inventory yet
 }
 
-func newInventories(engine Engine, now func() time.Time) *inventories {
-	return &inventories{engine: engine, now: now, turn: make(chan struct{}, 1)}
+func newInventoryCache(engine Engine, now func() time.Time) *inventoryCache {
+	return &inventoryCache{engine: engine, now: now, turn: make(chan struct{}, 1)}
 }
 
-// since returns an inventory that was started at that instant or later. Callers must not change it. Concurrent
-// callers wait for one inventory and share it. If it fails, or the call that started it ends, the next caller
-// starts another.
-func (i *inventories) since(ctx context.Context, at time.Time) (inventory.Inventory, error) {
+// notOlderThan returns an inventory that was started at that instant or later. Callers must not change it.
+// Concurrent callers wait for one inventory and share it. If it fails, or the call that started it ends, the
+// next caller starts another.
+func (i *inventoryCache) notOlderThan(ctx context.Context, at time.Time) (inventory.Inventory, error) {
 	select {
 	case i.turn <- struct{}{}:
 		defer func() { <-i.turn }()

@@ -11,19 +11,19 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// choose picks the node for a claim whose class binds immediately, so that no scheduler has chosen one:
+// chooseNode picks the node for a claim whose class binds immediately, so that no scheduler has chosen one:
 // of the nodes that accept pods and have room for the volume, the one with the most room.
-func (p *Provisioner) choose(class *storagev1.StorageClass, parameters Parameters, size volume.Bytes) (string, error) {
-	may := func(name string) bool {
+func (p *Provisioner) chooseNode(class *storagev1.StorageClass, parameters Parameters, size volume.Bytes) (string, error) {
+	eligible := func(name string) bool {
 		node, err := p.Listers.Nodes.Get(name)
-		return err == nil && open(node) && allowed(class, node)
+		return err == nil && acceptsPods(node) && allowed(class, node)
 	}
 	var (
 		best string
 		most ledger.Offer
 	)
 	for _, name := range p.Ledger.Nodes() {
-		if !may(name) {
+		if !eligible(name) {
 			continue
 		}
 		if offer, has := p.Ledger.Offer(name, parameters.Spec); has && offer.Most >= size && (best == "" || offer.Room > most.Room) {
@@ -34,12 +34,12 @@ func (p *Provisioner) choose(class *storagev1.StorageClass, parameters Parameter
 		return best, nil
 	}
 	none := fmt.Sprintf("no node that may run pods and that StorageClass %q allows", class.Name)
-	_, why := shortage(none, class.Name, parameters.Pool(), size, p.Ledger.Largest(parameters.Spec, may))
+	_, why := shortage(none, class.Name, parameters.Pool(), size, p.Ledger.Largest(parameters.Spec, eligible))
 	return "", fmt.Errorf("%s; it is retried", why)
 }
 
-// open reports whether a node accepts pods without special tolerations.
-func open(node *corev1.Node) bool {
+// acceptsPods reports whether a node accepts pods without special tolerations.
+func acceptsPods(node *corev1.Node) bool {
 	for _, t := range node.Spec.Taints {
 		if t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute {
 			return false
