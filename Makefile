@@ -70,8 +70,8 @@ step-test-installer: step-test-faults
 step-test-soak: step-test-daemon step-test-installer
 
 # The linter, test-s3, the unit tests, test-control and on-host run one after another beside these, so that
-# the nodes share the processors with one step. The unit tests begin with test-e2e, whose tests wait most
-# at first. Helm is built first, or test-installer and test-modules would both build it at the same time.
+# the nodes share the processors with one step. The unit tests start together with test-e2e, whose tests
+# mostly wait at first. Helm is built first, or test-installer and test-modules would both build it at the same time.
 step-lint: step-kubernetes
 step-test-s3: step-lint
 step-test-unit: step-test-s3 step-test-vm

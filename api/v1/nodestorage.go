@@ -160,6 +160,9 @@ const (
 	// ReasonRoomMissing, with status True: more is promised than the node can provide, or volumes that should
 	// be evicted cannot be.
 	ReasonRoomMissing = "RoomMissing"
+	// ReasonRemovalsFail, with status False: all promised volumes fit, but several removals in a pool have failed, so
+	// no more volumes are evicted for its room, and claims that need such room wait.
+	ReasonRemovalsFail = "RemovalsFail"
 	// ReasonFullOfVolumesInUse, with status False: volumes in use fill a pool beyond its thresholds, but all
 	// promised volumes still fit.
 	ReasonFullOfVolumesInUse = "FullOfVolumesInUse"

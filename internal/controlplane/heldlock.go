@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	errTaken   = errors.New("another process has taken the lease, so it is neither renewed nor released")
+	errTaken   = errors.New("another process holds the lease or may have held it, so it is neither renewed nor released")
 	errWorking = errors.New("the work has not ended, so the lease is not released and expires")
 )
 
@@ -30,7 +30,7 @@ type heldLock struct {
 	taken  bool            // and another one holds it, or may have held it since
 }
 
-// Get fails once another process has taken the lease, so that the end of the election waits for no
+// Get fails once another process may have taken the lease, so that the end of the election waits for no
 // request.
 func (l *heldLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	if l.taken {
@@ -52,7 +52,7 @@ func (l *heldLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord,
 	return record, raw, err
 }
 
-// Create fails once another process has taken the lease: the elector creates a lease that was deleted.
+// Create fails once another process may have taken the lease: the elector creates a lease that was deleted.
 func (l *heldLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if l.taken {
 		return errTaken
@@ -60,7 +60,7 @@ func (l *heldLock) Create(ctx context.Context, record resourcelock.LeaderElectio
 	return l.wrote(record, l.Interface.Create(ctx, record))
 }
 
-// Update with a record without a holder releases the lease. It fails once another process has taken the
+// Update with a record without a holder releases the lease. It fails once another process may have taken the
 // lease: the elector takes one that is released or has expired.
 func (l *heldLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if l.taken {

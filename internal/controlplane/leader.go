@@ -14,7 +14,7 @@ import (
 
 // ErrLeaseLost means that another process may already be the leader, so this one has to exit
 // immediately.
-var ErrLeaseLost = errors.New("the leader lease is lost: the API server could not be reached in time, or another provisioner took it")
+var ErrLeaseLost = errors.New("the leader lease is lost: the API server could not be reached in time, or another provisioner has taken it, or it was deleted")
 
 // Lease is the leader lease that the provisioners of a cluster share.
 type Lease struct {

@@ -160,10 +160,22 @@ func (p *planner) setShortfall(pool *poolPlan) {
 		pool.result.InUseMessage = strings.Join(append(full, p.advice(pool)...), "; ")
 	}
 	if len(why) == 0 {
+		p.setStalled(pool)
 		return
 	}
 	why = append(why, p.advice(pool)...)
 	pool.result.ShortfallMessage = strings.Join(why, "; ")
+}
+
+// setStalled sets why the room of evictable volumes is not offered to claims. A claim that waits for that room is
+// promised nothing, so the pool has no shortfall.
+func (p *planner) setStalled(pool *poolPlan) {
+	if pool.withheld.volumes == 0 {
+		return
+	}
+	held := fmt.Sprintf("%s in %s could be evicted from pool %s, but claims are not offered that room",
+		pool.roundUp(pool.withheld.bytes), countVolumes(pool.withheld.volumes), pool.Name)
+	pool.result.StalledMessage = strings.Join(append([]string{held}, p.advice(pool)...), "; ")
 }
 
 // whyExcess describes that no eviction can reach the low threshold.
@@ -188,6 +200,13 @@ func (p *poolPlan) deviceShortfall() (sum volume.Bytes, shortage string) {
 	return sum, shortage
 }
 
+// describeUnfinished describes the failed removals, of which there is at least one.
+func (p *poolPlan) describeUnfinished() string {
+	first := slices.MinFunc(p.unfinished, func(a, b *inventory.Volume) int { return byName(*a, *b) })
+	return fmt.Sprintf("%s could not be removed (%s: %s)",
+		volume.Pluralize(len(p.unfinished), "volume that was given up", "volumes that were given up"), KeyOf(first), first.Problem)
+}
+
 // advice describes what prevents more room, and what a person can do.
 func (p *planner) advice(pool *poolPlan) (out []string) {
 	if p.result.Blocked != "" {
@@ -196,9 +215,8 @@ func (p *planner) advice(pool *poolPlan) (out []string) {
 	if pool.problem != "" {
 		out = append(out, "nothing is evicted from it: "+pool.problem)
 	}
-	if n := len(pool.unfinished); n > 0 {
-		first := slices.MinFunc(pool.unfinished, func(a, b *inventory.Volume) int { return byName(*a, *b) })
-		text := fmt.Sprintf("%s could not be removed (%s: %s)", volume.Pluralize(n, "volume that was given up", "volumes that were given up"), KeyOf(first), first.Problem)
+	if len(pool.unfinished) > 0 {
+		text := pool.describeUnfinished()
 		if pool.stalled() {
 			text += ", so no more are given up for their room until that is corrected"
 		}

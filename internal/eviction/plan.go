@@ -98,6 +98,9 @@ type PoolResult struct {
 	// InUseMessage is why the pool is at or over its high threshold because of volumes in use, and what
 	// prevents more room; empty otherwise.
 	InUseMessage string
+	// StalledMessage is why no volume is evicted for its room from a pool without a shortfall, although some
+	// could be: removals have failed. It is empty otherwise.
+	StalledMessage string
 }
 
 // A Result holds the findings and decisions of Plan. Every list is sorted.

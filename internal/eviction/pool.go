@@ -20,6 +20,7 @@ type poolPlan struct {
 	orphaned         amount
 	replicas         []candidate // replicas that may be evicted, in order
 	keptReplicas     amount      // replicas that may not be evicted
+	withheld         amount      // what could be evicted for its room if the pool were not stalled
 	stuckReplicas    amount      // replicas whose eviction was confirmed too long ago
 	// unfinished are doomed volumes whose removal has failed.
 	unfinished []*inventory.Volume
@@ -154,13 +155,12 @@ func (p *planner) decide(pool *poolPlan) []Eviction {
 	}
 	out := p.evictUnconditionally(pool)
 	pool.queue = append(pool.queue, p.orphansFor(pool)...)
-	if pool.stalled() {
-		pool.excludeAll()
-		pool.result.Reclaimable, pool.result.Replicas = 0, 0
-	}
 	// An eviction that frees no room that LVM may allocate is no help.
 	pool.queue = slices.DeleteFunc(pool.queue, func(v *inventory.Volume) bool { return pool.frees(v) <= 0 })
 	pool.replicas = slices.DeleteFunc(pool.replicas, func(c candidate) bool { return pool.frees(c.volume) <= 0 })
+	if pool.stalled() {
+		pool.withholdAll()
+	}
 	promised := p.evictForPromises(pool)
 	out, pool.evictsForPromises = append(out, promised...), len(promised) > 0
 	p.result.ReplicaEvictions = append(p.result.ReplicaEvictions, p.evictReplicas(pool)...)
@@ -176,6 +176,18 @@ func (p *planner) decide(pool *poolPlan) []Eviction {
 		}
 	}
 	return out
+}
+
+// withholdAll excludes all volumes of a stalled pool from eviction, and counts them.
+func (p *poolPlan) withholdAll() {
+	for _, v := range p.queue {
+		p.withheld.add(v)
+	}
+	for _, c := range p.replicas {
+		p.withheld.add(c.volume)
+	}
+	p.excludeAll()
+	p.result.Reclaimable, p.result.Replicas = 0, 0
 }
 
 // setOffer sets how much room a pool can offer, before any evictions.

@@ -85,7 +85,8 @@ func ThinMetadataUsedPercent(p inventory.Pool) int {
 }
 
 // thinClosed returns why no new volume may be promised in a thin pool; empty if one may. What evictable volumes
-// hold does not count as used, because they are evicted when their room is needed.
+// hold does not count as used, because they are evicted when their room is needed, unless evictions are blocked or
+// the pool is stalled.
 func (p *planner) thinClosed(pool *poolPlan) string {
 	if pool.Thin.Unfit != "" {
 		return fmt.Sprintf("thin pool %s: %s", pool.Name, pool.Thin.Unfit)
@@ -93,14 +94,20 @@ func (p *planner) thinClosed(pool *poolPlan) string {
 	if !pool.Thin.Known {
 		return fmt.Sprintf("LVM does not report how full thin pool %s is; see `lvs -a %s`", pool.Name, pool.Name.Group())
 	}
-	kept := pool.Size - pool.Free - pool.pending
+	kept, evictable := pool.Size-pool.Free-pool.pending, pool.reclaimable()+pool.reclaimableReplicas()
 	if p.evictsForRoom(pool) {
-		kept -= pool.reclaimable() + pool.reclaimableReplicas()
+		kept -= evictable
 	}
-	if used := percent(max(0, kept), pool.Size); used >= p.policy.ThinDataPercent {
+	used := percent(max(0, kept), pool.Size)
+	switch {
+	case used < p.policy.ThinDataPercent:
+		return p.thinMetadataFull(pool)
+	case pool.stalled() && evictable > 0:
+		return fmt.Sprintf("thin pool %s is %d%% full, and %s is %d; %s, so what could be evicted counts as used until that is corrected; correct it, extend the pool (`lvextend`), or delete claims",
+			pool.Name, used, flagThinData, p.policy.ThinDataPercent, pool.describeUnfinished())
+	default:
 		return fmt.Sprintf("thin pool %s is %d%% full with what cannot be evicted, and %s is %d; extend it (`lvextend`), or delete claims", pool.Name, used, flagThinData, p.policy.ThinDataPercent)
 	}
-	return p.thinMetadataFull(pool)
 }
 
 // thinMetadataFull returns a message if a thin pool's metadata area is too full; empty if it is not. A pool whose

@@ -212,7 +212,7 @@ func TestReleasedAreSmall(t *testing.T) {
 func TestReleasedOfAPoolThatIsNotSeen(t *testing.T) {
 	pools := []inventory.Pool{{Name: "g"}, {Name: "g:seen", Directories: &inventory.DirectoryPool{Known: true}}, {Name: "g:not", Directories: &inventory.DirectoryPool{}}}
 	was := []flexlvmv1.ReleasedVolume{{Pool: "g", Name: "a"}, {Pool: "g:seen", Name: "b"}, {Pool: "g:not", Name: "c"}}
-	require.Equal(t, was[2:], releasedUnseen(inventory.Inventory{Pools: pools}, was))
+	require.Equal(t, []flexlvmv1.ReleasedVolume{{Pool: "g:not", Name: "c", Kept: flexlvmv1.KeptProblem}}, releasedUnseen(inventory.Inventory{Pools: pools}, was))
 }
 
 // Released volumes stay on the list while their volume group is not seen, as while a disk is late, and count as
@@ -221,14 +221,17 @@ func TestReleasedOfAGroupThatIsNotSeen(t *testing.T) {
 	was := []flexlvmv1.ReleasedVolume{
 		{Pool: "g", Name: "a", FilesystemUUID: "fs-a", EvictionOrder: 1, Origin: &flexlvmv1.ReleasedOrigin{Claim: "data"}},
 		{Pool: "g", Name: "b", Kept: flexlvmv1.KeptRetained},
-		{Pool: "g/thin", Name: "c", FilesystemUUID: "fs-c"},
-		{Pool: "g:dirs", Name: "d", FilesystemUUID: "fs-d"},
+		{Pool: "g/thin", Name: "c", FilesystemUUID: "fs-c", Kept: flexlvmv1.KeptInUse},
+		{Pool: "g:dirs", Name: "d", FilesystemUUID: "fs-d", Kept: flexlvmv1.KeptRemoving},
 	}
 	without := inventory.Inventory{Pools: []inventory.Pool{{Name: "other"}}}
 	kept := releasedUnseen(without, was)
 	require.Len(t, kept, 4)
 	require.Equal(t, flexlvmv1.ReleasedVolume{Pool: "g", Name: "a", FilesystemUUID: "fs-a", Kept: flexlvmv1.KeptProblem, Origin: was[0].Origin}, kept[0], "it is not evicted next")
-	require.Equal(t, was[1:], kept[1:])
+	require.Equal(t, was[1], kept[1], "a person still has to give it up")
+	for _, v := range kept[2:] {
+		require.Equal(t, flexlvmv1.KeptProblem, v.Kept, "%s is not in use or being removed as long as it is not seen", v.Name)
+	}
 	require.Equal(t, kept, releasedUnseen(inventory.Inventory{}, kept))
 
 	renamed := without
@@ -250,7 +253,7 @@ func TestReleasedAreBoundedBesideAPoolThatIsNotSeen(t *testing.T) {
 	}
 	was := flexlvmv1.NodeStorageStatus{}
 	for i := range 60 {
-		was.Released = append(was.Released, flexlvmv1.ReleasedVolume{Pool: "g:not", Name: fmt.Sprintf("d-%d", i), FilesystemUUID: fmt.Sprintf("d-%d", i)})
+		was.Released = append(was.Released, flexlvmv1.ReleasedVolume{Pool: "g:not", Name: fmt.Sprintf("d-%d", i), FilesystemUUID: fmt.Sprintf("d-%d", i), Kept: flexlvmv1.KeptProblem})
 	}
 	unseen := was.Released
 	for range 5 {
@@ -291,7 +294,7 @@ func TestUndeleteBesideAPoolThatIsNotSeen(t *testing.T) {
 		for i := range unseen {
 			was.Released = append(was.Released, flexlvmv1.ReleasedVolume{
 				Pool: "g:not", Name: fmt.Sprintf("%s-%d", long, i), Namespace: "shop", FilesystemUUID: fmt.Sprintf("d-%d", i),
-				Released: second(evictiontest.HoursAgo(float64(i + 100))), Origin: &flexlvmv1.ReleasedOrigin{Claim: fmt.Sprintf("%s-%d", long, i)},
+				Released: second(evictiontest.HoursAgo(float64(i + 100))), Kept: flexlvmv1.KeptProblem, Origin: &flexlvmv1.ReleasedOrigin{Claim: fmt.Sprintf("%s-%d", long, i)},
 			})
 		}
 		is := statusOf(was, f, report{origin: origin, createError: func(string) string { return "" }})

@@ -64,13 +64,14 @@ func written(what any) int {
 }
 
 // releasedUnseen returns the entries of the last list whose volumes cannot be seen now, because they may still be
-// there. They were listed before, so their number does not grow. None of them is evicted now.
+// there. They were listed before, so their number does not grow. None of them is evicted now: retained volumes stay
+// so, and any other reason would be out of date before the volume is seen again.
 func releasedUnseen(in inventory.Inventory, was []flexlvmv1.ReleasedVolume) (out []flexlvmv1.ReleasedVolume) {
 	for _, v := range was {
 		if !mayHoldUnseen(in, volume.PoolName(v.Pool)) || isSeen(in, v) {
 			continue
 		}
-		if v.EvictionOrder > 0 {
+		if v.Kept != flexlvmv1.KeptRetained {
 			v.EvictionOrder, v.Kept = 0, flexlvmv1.KeptProblem
 		}
 		out = append(out, v)

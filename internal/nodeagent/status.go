@@ -71,7 +71,7 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 		return is
 	}
 	is.Pools = nil
-	var pressed, short, inUse []string
+	var pressed, short, stalled, inUse []string
 	for _, p := range f.result.Pools {
 		is.Pools = append(is.Pools, observedPool(p, f, r.policy, was.Pools))
 		if p.Pressure {
@@ -79,6 +79,9 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 		}
 		if p.Shortfall > 0 {
 			short = append(short, p.ShortfallMessage)
+		}
+		if p.StalledMessage != "" {
+			stalled = append(stalled, p.StalledMessage)
 		}
 		if p.InUseMessage != "" {
 			inUse = append(inUse, p.InUseMessage)
@@ -98,6 +101,8 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	switch {
 	case len(short) > 0:
 		set(flexlvmv1.ConditionShortfall, true, flexlvmv1.ReasonRoomMissing, strings.Join(short, "; "))
+	case len(stalled) > 0:
+		set(flexlvmv1.ConditionShortfall, false, flexlvmv1.ReasonRemovalsFail, strings.Join(append(stalled, inUse...), "; "))
 	case len(inUse) > 0:
 		set(flexlvmv1.ConditionShortfall, false, flexlvmv1.ReasonFullOfVolumesInUse, strings.Join(inUse, "; "))
 	default:

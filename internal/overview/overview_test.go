@@ -91,6 +91,7 @@ func TestEveryProblemHasANextStep(t *testing.T) {
 		"not ready":     {condition(flexlvmv1.ConditionReady, metav1.ConditionFalse, flexlvmv1.ReasonLVMFailed, "lvs failed"), overview.Critical},
 		"never seen":    {func(s *flexlvmv1.NodeStorageStatus) { s.ObservedTime = metav1.Time{} }, overview.Critical},
 		"full in use":   {condition(flexlvmv1.ConditionShortfall, metav1.ConditionFalse, flexlvmv1.ReasonFullOfVolumesInUse, "full"), overview.Warning},
+		"stalled":       {condition(flexlvmv1.ConditionShortfall, metav1.ConditionFalse, flexlvmv1.ReasonRemovalsFail, "removals have failed"), overview.Warning},
 		"orphans":       {func(s *flexlvmv1.NodeStorageStatus) { s.OrphanCount = 2 }, overview.Warning},
 		"disk away":     {func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].MissingDevices = 1 }, overview.Critical},
 		"metadata":      {func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].MetadataUsedPercent = 80 }, overview.Warning},

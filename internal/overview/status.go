@@ -162,6 +162,8 @@ func nodeProblems(s *flexlvmv1.NodeStorage, now time.Time) []Problem {
 			add(Critical, c.Message, "run flexlvm doctor on the node")
 		case c.Type == flexlvmv1.ConditionShortfall && c.Status == metav1.ConditionTrue:
 			add(Critical, c.Message, "enlarge the pool, or delete claims that nobody needs")
+		case c.Type == flexlvmv1.ConditionShortfall && c.Reason == flexlvmv1.ReasonRemovalsFail:
+			add(Warning, c.Message, "kubectl get events -A --field-selector reason=VolumeNotEvicted")
 		case c.Type == flexlvmv1.ConditionShortfall && c.Reason == flexlvmv1.ReasonFullOfVolumesInUse:
 			add(Warning, c.Message, "enlarge the pool before its free space is used up")
 		}

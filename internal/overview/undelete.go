@@ -78,6 +78,7 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 			}
 		}
 	}
+	found = withoutMoved(found, others)
 	if len(found) == 1 {
 		if err := found[0].checkSeen(); err != nil {
 			return Candidate{}, err
@@ -102,6 +103,19 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 		err = fmt.Errorf("%w\n%d more released volumes are not listed; flexlvm volumes list on their node shows them", err, notListed)
 	}
 	return Candidate{}, err
+}
+
+// withoutMoved returns the found volumes without those that are unseen on one node and seen on another, because their
+// disks were moved there. The other node may not know the claim. If it knows another claim, or an earlier release, the
+// volume on it may be another one with a copy of the file system.
+func withoutMoved(found, others []Candidate) []Candidate {
+	all := slices.Concat(found, others)
+	return slices.DeleteFunc(found, func(u Candidate) bool {
+		return u.Unseen && slices.ContainsFunc(all, func(c Candidate) bool {
+			return !c.Unseen && c.Released.FilesystemUUID == u.Released.FilesystemUUID &&
+				(c.Claim() == "" || c.Claim() == u.Claim()) && !c.Released.Released.Before(&u.Released.Released)
+		})
+	})
 }
 
 // FindAny is Find, but includes the orphans that the nodes report if the volume is named. Several nodes may

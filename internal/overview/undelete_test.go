@@ -127,6 +127,39 @@ func TestFindInAGroupThatIsNotSeen(t *testing.T) {
 	require.Equal(t, "of-late", found.GroupUUID)
 }
 
+// A volume whose disks were moved to another node is found there, although its former node still lists it.
+func TestFindOfAGroupThatWasMoved(t *testing.T) {
+	former := node("a", deleted("data"), func(s *flexlvmv1.NodeStorageStatus) {
+		s.Released = s.Released[:1]
+		s.Released[0].Pool, s.ReleasedCount = "moved", 1
+	})
+	named, claimed := overview.Wanted{Namespace: "shop", Volume: "released-0"}, overview.Wanted{Namespace: "shop", Claim: "data"}
+	for name, tt := range map[string]struct {
+		change func(*flexlvmv1.ReleasedVolume)
+		w      overview.Wanted
+		err    string
+	}{
+		"the volume is named":              {func(*flexlvmv1.ReleasedVolume) {}, named, ""},
+		"the claim is named":               {func(*flexlvmv1.ReleasedVolume) {}, claimed, ""},
+		"the node does not know its claim": {func(r *flexlvmv1.ReleasedVolume) { r.Origin = nil }, named, ""},
+		"and the claim is named":           {func(r *flexlvmv1.ReleasedVolume) { r.Origin = nil }, claimed, "The nodes report these released volumes of the namespace:\n  --volume released-0 (node b, claim unknown"},
+		"of another file system":           {func(r *flexlvmv1.ReleasedVolume) { r.FilesystemUUID = "another" }, claimed, "there are 2 released volumes"},
+		"released earlier":                 {func(r *flexlvmv1.ReleasedVolume) { r.Released = metav1.NewTime(r.Released.Add(-time.Second)) }, claimed, "there are 2 released volumes"},
+		"of another claim since":           {func(r *flexlvmv1.ReleasedVolume) { r.Origin.Claim = "other" }, claimed, "node a does not see volume group moved now"},
+		"seen on neither node":             {func(r *flexlvmv1.ReleasedVolume) { r.Pool = "moved" }, claimed, "there are 2 released volumes"},
+	} {
+		is := node("b", deleted("data"))
+		tt.change(&is.Status.Released[0])
+		found, err := overview.Find([]flexlvmv1.NodeStorage{former, is}, tt.w)
+		if tt.err != "" {
+			require.ErrorContains(t, err, tt.err, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Equal(t, "b", found.Node, name)
+	}
+}
+
 // Nodes may have orphans with the same name, which may also be the name of another node's released
 // volume: the search is ambiguous and does not guess.
 func TestFindAny(t *testing.T) {
