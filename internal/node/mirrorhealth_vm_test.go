@@ -46,8 +46,8 @@ func TestMirrorWhoseCopiesDiffer(t *testing.T) {
 	v := newMirrored(t)
 	path := string(v.group) + "/" + string(v.spec.Name)
 	v.shell("lvchange --activate y %s", path)
-	sum := func(copy string) string {
-		return shellOut("dd if=/dev/mapper/" + volume.DeviceName(v.group, v.spec.Name+volume.Name(copy)) + " bs=1M iflag=direct status=none | sha256sum")
+	sum := func(image string) string {
+		return shellOut("dd if=/dev/mapper/" + volume.DeviceName(v.group, v.spec.Name+volume.Name(image)) + " bs=1M iflag=direct status=none | sha256sum")
 	}
 	first := sum("_rimage_0")
 	v.shell("dd if=/dev/urandom of=/dev/mapper/%s bs=1M seek=40 count=1 oflag=direct conv=fsync,notrunc status=none", volume.DeviceName(v.group, v.spec.Name+"_rimage_1"))

@@ -71,20 +71,11 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 		return is
 	}
 	is.Pools = nil
-	var pressed, short, stalled, inUse []string
+	var pressed []string
 	for _, p := range f.result.Pools {
 		is.Pools = append(is.Pools, observedPool(p, f, r.policy, was.Pools))
 		if p.Pressure {
 			pressed = append(pressed, p.PressureMessage)
-		}
-		if p.Shortfall > 0 {
-			short = append(short, p.ShortfallMessage)
-		}
-		if p.StalledMessage != "" {
-			stalled = append(stalled, p.StalledMessage)
-		}
-		if p.InUseMessage != "" {
-			inUse = append(inUse, p.InUseMessage)
 		}
 	}
 	is.Pools = uniquePools(is.Pools)
@@ -98,17 +89,35 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.Released = append(releasedStatus(f.result.Released, r.origin, was.Released, unseen), unseen...)
 	is.ReleasedCount = int32(len(f.result.Released) + len(unseen))
 	set(flexlvmv1.ConditionDiskPressure, len(pressed) > 0, either(len(pressed) > 0, "PoolUnderPressure", "NoPressure"), strings.Join(pressed, "; "))
-	switch {
-	case len(short) > 0:
-		set(flexlvmv1.ConditionShortfall, true, flexlvmv1.ReasonRoomMissing, strings.Join(short, "; "))
-	case len(stalled) > 0:
-		set(flexlvmv1.ConditionShortfall, false, flexlvmv1.ReasonRemovalsFail, strings.Join(append(stalled, inUse...), "; "))
-	case len(inUse) > 0:
-		set(flexlvmv1.ConditionShortfall, false, flexlvmv1.ReasonFullOfVolumesInUse, strings.Join(inUse, "; "))
-	default:
-		set(flexlvmv1.ConditionShortfall, false, "NoShortfall", "")
-	}
+	short, reason, message := shortfall(f.result.Pools)
+	set(flexlvmv1.ConditionShortfall, short, reason, message)
 	return is
+}
+
+// shortfall returns the condition Shortfall: whether promised room is missing in a pool, and otherwise why pools have
+// no more room to promise.
+func shortfall(pools []eviction.PoolResult) (short bool, reason, message string) {
+	var missing, stalled, inUse []string
+	for _, p := range pools {
+		if p.Shortfall > 0 {
+			missing = append(missing, p.ShortfallMessage)
+		}
+		if p.StalledMessage != "" {
+			stalled = append(stalled, p.StalledMessage)
+		}
+		if p.InUseMessage != "" {
+			inUse = append(inUse, p.InUseMessage)
+		}
+	}
+	switch {
+	case len(missing) > 0:
+		return true, flexlvmv1.ReasonRoomMissing, strings.Join(missing, "; ")
+	case len(stalled) > 0:
+		return false, flexlvmv1.ReasonRemovalsFail, strings.Join(append(stalled, inUse...), "; ")
+	case len(inUse) > 0:
+		return false, flexlvmv1.ReasonFullOfVolumesInUse, strings.Join(inUse, "; ")
+	}
+	return false, "NoShortfall", ""
 }
 
 // observedPool returns a pool's status with the load of its devices and, if the headroom is automatic, the
