@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
 	"github.com/flexlvm/flexlvm/internal/nfsmark"
+	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
 const otherPV = "pvc-1d3f8f6e-6a0d-4e8f-b6a4-6bd5cb2b4a53"
@@ -22,6 +23,13 @@ func (r *rig) provision(name string) (controller.ProvisioningState, error) {
 		PVName: name, PVC: claimOf(corev1.ReadWriteMany), StorageClass: classOf(r.Exports[1], "onDelete", "delete"),
 	})
 	return state, err
+}
+
+// provisionedBy returns the PersistentVolume of a directory in the second export that a provisioner has created.
+func provisionedBy(provisioner string) *corev1.PersistentVolume {
+	v := volumeAt("b", "/srv/team-data-"+otherPV)
+	v.Name, v.Annotations = otherPV, map[string]string{pv.AnnotationProvisionedBy: provisioner}
+	return v
 }
 
 // isEmpty checks that nothing was created in the second export.
@@ -37,8 +45,7 @@ func (r *rig) isEmpty() {
 // cannot be seen there taken for one that was disposed of.
 func TestDiskThatTheServerHasNotMounted(t *testing.T) {
 	r := newRig(t)
-	v := volumeAt("b", "/srv/team-data-"+otherPV)
-	v.Name = otherPV
+	v := provisionedBy(Name)
 	r.listed = []*corev1.PersistentVolume{v}
 	for range 3 {
 		state, err := r.provision(pvName)
@@ -49,7 +56,7 @@ func TestDiskThatTheServerHasNotMounted(t *testing.T) {
 	}
 	require.Equal(t, 1, r.lists, "the answer lasts")
 	v.UID, v.Status.Phase = "u1", corev1.VolumeReleased
-	v.Annotations = map[string]string{AnnotationOnDelete: string(Remove)}
+	v.Annotations[AnnotationOnDelete] = string(Remove)
 	v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 	r.now = v
 	require.ErrorIs(t, r.Delete(t.Context(), v), nfsmark.ErrNone)
@@ -64,9 +71,10 @@ func TestDiskThatTheServerHasNotMounted(t *testing.T) {
 func TestFirstVolumeOfAnExport(t *testing.T) {
 	r := newRig(t)
 	elsewhere := volumeAt("a", "/srv/team-data-"+pvName)
+	elsewhere.Annotations = map[string]string{pv.AnnotationProvisionedBy: Name}
 	others := volumeAt("b", "/srv/precious")
 	others.Name = "precious"
-	r.listed = []*corev1.PersistentVolume{elsewhere, others, {}}
+	r.listed = []*corev1.PersistentVolume{elsewhere, others, provisionedBy("cluster.local/nfs-subdir-external-provisioner"), {}}
 	_, err := r.provision(pvName)
 	require.NoError(t, err)
 	_, err = r.provision(otherPV)

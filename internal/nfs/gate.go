@@ -24,7 +24,8 @@ type gate struct {
 	mu   sync.Mutex
 	busy map[string]time.Time // start time, by volume
 
-	// used reports that the export has, or had, marks or volumes of this provisioner since this process runs.
+	// used reports that this process has made a directory in the export, or has seen a PersistentVolume of this
+	// provisioner in it.
 	used atomic.Bool
 }
 
