@@ -29,8 +29,11 @@ func (p *Provisioner) createFirst(ctx context.Context, r request) (asked bool, s
 // their volumes.
 func (p *Provisioner) isUnused(ctx context.Context, e Export) (bool, error) {
 	g := p.gates[e.String()]
-	if g.used.Load() {
+	switch {
+	case g.used.Load():
 		return false, nil
+	case g.listedLately():
+		return true, nil
 	}
 	err := p.EachVolume(ctx, func(v *corev1.PersistentVolume) {
 		if v.Annotations[pv.AnnotationProvisionedBy] != Name {
@@ -40,5 +43,9 @@ func (p *Provisioner) isUnused(ctx context.Context, e Export) (bool, error) {
 			g.used.Store(true)
 		}
 	})
-	return err == nil && !g.used.Load(), err
+	if err != nil || g.used.Load() {
+		return false, err
+	}
+	g.listed()
+	return true, nil
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -118,4 +119,30 @@ func TestFirstVolumeWithoutTheAPIServer(t *testing.T) {
 	r.onList = nil
 	_, err = r.provision(pvName)
 	require.NoError(t, err)
+}
+
+// While the first use of an export fails, not every attempt lists all PersistentVolumes.
+func TestFailingFirstVolumes(t *testing.T) {
+	r := newRig(t)
+	now := time.Now()
+	r.gates[r.Exports[1].String()] = newGate(r.Exports[1], time.Minute, 1, func() time.Time { return now })
+	attempt := func(says string) {
+		t.Helper()
+		_, err := r.provision(pvName)
+		require.ErrorContains(t, err, says)
+	}
+	r.onList = func() error { return errors.New("away") }
+	attempt("away")
+	attempt("away")
+	require.Equal(t, 2, r.lists, "a list that failed shows nothing")
+	r.onList = nil
+	require.NoError(t, os.Mkdir(filepath.Join(r.Exports[1].Dir, "team-data-"+pvName), 0o700))
+	for range 3 {
+		attempt("is there already")
+	}
+	require.Equal(t, 3, r.lists)
+	r.listed = []*corev1.PersistentVolume{provisionedBy(Name)}
+	now = now.Add(unusedFor)
+	attempt("check that its server has mounted the disk")
+	require.Equal(t, 4, r.lists)
 }
