@@ -199,6 +199,34 @@ func TestPutBackAfterAKillAtTheEnd(t *testing.T) {
 	require.Equal(t, "gone", b.at("p/gone"))
 }
 
+// On a full volume, a damaged line of the journal does not keep new files from being sent, but those that are known to be
+// fetched are not sent without a note.
+func TestPutBackOfAFullVolumeWithADamagedJournal(t *testing.T) {
+	b := newBed(t)
+	b.fake.put("p/received", []byte("one"))
+	b.killed()
+	journal := filepath.Join(b.dest, destination.JournalFile)
+	data, err := os.ReadFile(journal)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(journal, append([]byte("damaged\n"), data...), 0o600))
+	b.write("new", "new")
+	b.write("received", "changed here")
+	u := &upload{PutConfig: b.back(b.dest), progress: NewProgress(ReadyAfter{})}
+	require.NoError(t, u.connect(t.Context()))
+	require.True(t, u.journalDamaged)
+	require.NoError(t, os.Mkdir(filepath.Join(b.dest, sentFile), 0o700)) // no note can be written
+	files, _, err := u.list(t.Context())
+	require.NoError(t, err)
+	errs := map[string]error{}
+	for _, o := range files {
+		errs[o.Path] = u.uploadOnce(t.Context(), o, make([]byte, maxBuffer))
+	}
+	require.NoError(t, errs["new"])
+	require.Equal(t, "new", b.at("p/new"))
+	require.ErrorContains(t, errs["received"], "must be on disk before the upload")
+	require.Equal(t, "one", b.at("p/received"))
+}
+
 // The notes about objects that the manifest describes are not kept: the journal of a long load has all of its objects.
 func TestPutBackKeepsFewNotes(t *testing.T) {
 	b := newBed(t)
