@@ -80,7 +80,7 @@ func (u *upload) origin(ctx context.Context, o store.Object, file pinned, crc, b
 	switch {
 	case err != nil:
 		return originUnknown, err
-	case isSent && received: // nothing shows which was the last
+	case isSent && received: // nothing shows whether it was received again after it was sent, or changed back here
 		return originUnknown, nil
 	case isSent:
 		return originChanged, nil
