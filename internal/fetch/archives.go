@@ -25,10 +25,10 @@ func (r *run) unpack(ctx context.Context) (done bool, err error) {
 	}
 	if c, err := r.wasComplete(); err != nil && !r.Sync { // with Sync, a damaged record is replaced
 		return false, err
-	} else if c != nil && r.hasRevision(*c, packed.Revision()) && r.completeAlready(*c) {
+	} else if c != nil && r.hasRevision(ctx, packed, *c) && r.completeAlready(*c) {
 		return true, nil
 	}
-	if r.baseIsCurrent(packed.Revision()) {
+	if r.baseIsCurrent(ctx, packed) {
 		r.progress.setRevision(packed.Revision())
 		r.progress.refused.Store(r.base.complete.Refused) // the same digest has the same refused keys
 		r.keepBase()
@@ -50,10 +50,20 @@ func (r *run) unpack(ctx context.Context) (done bool, err error) {
 
 // hasRevision reports whether the earlier run that recorded c has completed this revision. Refused keys are determined
 // again, because programs may have removed what was in their way, except in a version that is not current: nothing but
-// fetch writes there, so the same content would be refused again. An object that was gone may be back: a registry or a
-// mirror may know a tag before it has all blobs.
-func (r *run) hasRevision(c complete, revision string) bool {
-	return c.Revision == revision && (c.Refused == 0 || r.base != nil && !c.Gone) && r.trustsAll()
+// fetch writes there, so the same content would be refused again. An object that was gone may be back, see stillLacks.
+func (r *run) hasRevision(ctx context.Context, packed store.Archived, c complete) bool {
+	return c.Revision == packed.Revision() && (c.Refused == 0 || r.base != nil) && r.trustsAll() && (!c.Gone || r.stillLacks(ctx, packed, r.manifest.entries))
+}
+
+// stillLacks reports whether the source still has none of the objects outside of archives that the entries lack. A
+// registry or a mirror may know a tag before it has all blobs. Asking for those costs little; to list the source, all
+// archives would be fetched.
+func (r *run) stillLacks(ctx context.Context, packed store.Archived, entries map[string]Entry) bool {
+	return !packed.HasAny(ctx, func(o store.Object) bool {
+		path, wanted := r.Source.Path(o.Key)
+		e, known := entries[path] // may be about an object of an earlier revision
+		return wanted && !(known && e.object().Same(o)) && r.selection.Wants(path)
+	})
 }
 
 // trustsAll reports whether all files here were verified by a check that is still sufficient.

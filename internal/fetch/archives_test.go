@@ -76,17 +76,18 @@ func TestNextVersionOfAnArtifactWithRefusedKeys(t *testing.T) {
 	require.Equal(t, "2", b.current())
 }
 
-// A mirror may know the tag of an artifact before it has all blobs. A missing one is requested again at each refresh.
+// A mirror may know the tag of an artifact before it has all blobs. A missing one is requested again at each refresh,
+// and the archives are fetched again only when it is there.
 func TestNextVersionOfAnArtifactWithAMissingBlob(t *testing.T) {
 	for name, first := range map[string]bool{"of the next version": false, "of the first version": true} {
 		t.Run(name, func(t *testing.T) {
 			b := newVersionBed(t)
-			revision, missing := "sha256:a", first
+			revision, missing, fetched := "sha256:a", first, 0
 			b.change = func(c *Config) {
-				c.Source.URL, c.Sync, c.Store = "oci://registry/artifact", true, packedStore{c.Store, func() {}, revision}
+				c.Source.URL, c.Sync, c.Store = "oci://registry/artifact", true, packedStore{c.Store, func() { fetched++ }, revision}
 			}
 			b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
-				if !missing || key != "set/late" || r.Method != http.MethodGet {
+				if !missing || key != "set/late" {
 					return false
 				}
 				fail(w, http.StatusNotFound, "NoSuchKey")
@@ -107,11 +108,52 @@ func TestNextVersionOfAnArtifactWithAMissingBlob(t *testing.T) {
 			b.fake.put("set/late", []byte("late"))
 			load(1, "1")
 			b.fake.got()
-			load(1, "1")
+			before := fetched
+			for range 2 {
+				load(1, "1")
+			}
+			require.Equal(t, before, fetched)
 			missing = false
 			load(0, "2")
 			require.Equal(t, map[string]int{"set/late": 1}, b.fake.got(), "nothing else is fetched again")
 			load(0, "2")
+			require.Equal(t, before+1, fetched)
 		})
 	}
+}
+
+// The next version may still hold an object of an earlier revision in place of a missing one.
+func TestMissingBlobInPlaceOfAnEarlierOne(t *testing.T) {
+	b := newVersionBed(t)
+	revision, missing := "sha256:a", false
+	b.change = func(c *Config) {
+		c.Source.URL, c.Sync, c.Store = "oci://registry/artifact", true, packedStore{c.Store, func() {}, revision}
+	}
+	b.fake.hook = func(w http.ResponseWriter, _ *http.Request, key string) bool {
+		if missing && key == "set/late" {
+			fail(w, http.StatusNotFound, "NoSuchKey")
+		}
+		return missing && key == "set/late"
+	}
+	load := func(refused int64, current string) {
+		t.Helper()
+		status, err := b.load()
+		require.NoError(t, err)
+		require.Equal(t, refused, status.Refused)
+		require.Equal(t, current, b.current())
+	}
+	b.few("a")
+	load(0, "1")
+	revision = "sha256:b"
+	b.fake.put("set/late", []byte("early"))
+	b.fake.put("set/x//y", []byte("b"))
+	load(1, "1")
+	revision, missing = "sha256:c", true
+	b.fake.put("set/late", []byte("late"))
+	b.fake.delete("set/x//y")
+	for range 2 {
+		load(1, "1")
+	}
+	missing = false
+	load(0, "2")
 }

@@ -48,6 +48,16 @@ type packedStore struct {
 
 func (p packedStore) Revision() string            { return cmp.Or(p.revision, "sha256:a") }
 func (packedStore) Resolve(context.Context) error { return nil }
+func (p packedStore) HasAny(ctx context.Context, wanted func(store.Object) bool) (has bool) {
+	err := p.List(ctx, func(o store.Object) error {
+		if wanted(o) {
+			_, _, err := p.Stat(ctx, o.Key, "")
+			has = has || err == nil || store.Classify(err) != store.Gone
+		}
+		return nil
+	})
+	return has || err != nil
+}
 func (p packedStore) Archives(*os.Root) (store.Store, error) {
 	p.archives()
 	return nil, nil

@@ -138,6 +138,20 @@ func (r *run) finish(ctx context.Context) error {
 	return nil
 }
 
+// endComplete ends a run that has found the destination complete. If the run that completed it was killed before it
+// removed the journal, the journal is removed here: otherwise an upload would take files that programs write later, with
+// the content of objects that are gone since, for fetched ones. A record that runs keep while they work (see prepare) may
+// be older than the journal, which an upload may then need.
+func (r *run) endComplete(ctx context.Context) error {
+	c, err := r.wasComplete()
+	if err == nil && c != nil && c.Refused == 0 && !c.Retried {
+		if err := r.dest.Root.Remove(destination.JournalFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove %s: %w", destination.JournalFile, err)
+		}
+	}
+	return r.makeIndex(ctx)
+}
+
 // refusals returns what the message of a complete run says about refused keys; empty if there are none. Those that
 // only an earlier run refused are not known by name.
 func (r *run) refusals() string {

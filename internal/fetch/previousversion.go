@@ -32,11 +32,11 @@ type base struct {
 // Lstat describes a file of the base.
 func (b *base) Lstat(name string) (fs.FileInfo, error) { return b.root.Lstat(path.Join(b.from, name)) }
 
-// baseIsCurrent reports whether the base is complete, at this revision and for the current selection, and lacks no object
-// that was gone and may be back.
-func (r *run) baseIsCurrent(revision string) bool {
+// baseIsCurrent reports whether the base is complete, at the source's revision and for the current selection, and lacks no
+// object that was gone and is back.
+func (r *run) baseIsCurrent(ctx context.Context, packed store.Archived) bool {
 	b := r.base
-	if b == nil || b.complete.Revision != revision || b.complete.Gone || !b.complete.selects(r.summary()) {
+	if b == nil || b.complete.Revision != packed.Revision() || !b.complete.selects(r.summary()) {
 		return false
 	}
 	for _, e := range b.entries {
@@ -44,7 +44,7 @@ func (r *run) baseIsCurrent(revision string) bool {
 			return false
 		}
 	}
-	return true
+	return !b.complete.Gone || r.stillLacks(ctx, packed, b.entries)
 }
 
 // reuseUnchanged moves files that the base has in the source's state from p.fetch to p.link. unchanged

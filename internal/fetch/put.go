@@ -51,8 +51,8 @@ type upload struct {
 	// onVerified is called with each file that the target is known to have; may be nil.
 	onVerified func(store.Object)
 	targetID   string // names the target in sentFile
-	// received are the notes of a load about objects that the manifest does not describe, with Back, by path; one
-	// element for each object.
+	// received are the notes of a load about objects that it received after those that the manifest describes, with
+	// Back, by path; one element for each object.
 	received map[string][]*leftovers
 	// journalDamaged: the load's journal could not be read, or not all of it.
 	journalDamaged bool

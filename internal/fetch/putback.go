@@ -17,9 +17,14 @@ func (u *upload) lacksManifest() bool { return u.Back && u.fetched == nil }
 func (u *upload) isDoubtful() bool { return u.lacksManifest() || u.journalDamaged }
 
 // mayBeFetched reports whether a file may have been fetched, so that it may still be what was fetched.
-func (u *upload) mayBeFetched(path string) bool {
+func (u *upload) mayBeFetched(path string) bool { return u.needsSentNote(path) || u.journalDamaged }
+
+// needsSentNote reports whether a file must not be sent without a durable note about it: if the upload is then killed,
+// and the file has its fetched content again, the next upload would take it for unchanged. A damaged line of the journal
+// does not lead to that: without a note, the next upload reports a conflict.
+func (u *upload) needsSentNote(path string) bool {
 	_, fetched := u.fetched[path]
-	return fetched || len(u.received[path]) > 0 || u.isDoubtful()
+	return fetched || len(u.received[path]) > 0 || u.lacksManifest()
 }
 
 // comparison is the result of comparing a file with its object when records of what was fetched may be missing.
@@ -75,7 +80,7 @@ func (u *upload) origin(ctx context.Context, o store.Object, file pinned, crc, b
 	switch {
 	case err != nil:
 		return originUnknown, err
-	case isSent && received: // nothing shows which was the last
+	case isSent && received: // nothing shows whether it was received again after it was sent, or changed back here
 		return originUnknown, nil
 	case isSent:
 		return originChanged, nil

@@ -142,6 +142,91 @@ func TestPutBackWithADamagedJournal(t *testing.T) {
 	}
 }
 
+// Content of an object that a load received before the one that the manifest describes is a change.
+func TestPutBackOfWhatWasReceivedEarlier(t *testing.T) {
+	b := newBed(t)
+	b.change = func(c *Config) { c.Sync = true }
+	b.fake.put("p/broken", []byte("broken"))
+	b.failOn("p/broken")
+	for _, text := range []string{"one", "two"} {
+		b.fake.put("p/a", []byte(text))
+		_, _, err := b.run("s3://bucket/p/")
+		require.ErrorContains(t, err, "AccessDenied")
+	}
+	b.fake.hook = b.takesAnything
+	b.write("a", "one")
+	require.NoError(t, b.putBack(t.Context()))
+	require.Equal(t, "one", b.at("p/a"))
+}
+
+// A load that is killed at its very end leaves its journal, which the next one removes.
+func TestPutBackAfterAKillAtTheEnd(t *testing.T) {
+	b := newBed(t)
+	b.change = func(c *Config) { c.Sync = true }
+	b.fake.put("p/a", []byte("one"))
+	b.fake.put("p/gone", []byte("gone"))
+	b.fake.put("p/broken", []byte("broken"))
+	b.failOn("p/broken")
+	_, _, err := b.run("s3://bucket/p/")
+	require.ErrorContains(t, err, "AccessDenied")
+	name, record := filepath.Join(b.dest, destination.JournalFile), filepath.Join(b.dest, destination.CompleteFile)
+	journal, err := os.ReadFile(name)
+	require.NoError(t, err)
+	b.fake.hook = b.takesAnything
+	b.fake.delete("p/gone")
+	b.fake.delete("p/broken")
+	_, _, err = b.run("s3://bucket/p/")
+	require.NoError(t, err)
+	complete, err := os.ReadFile(record)
+	require.NoError(t, err)
+
+	load := func() {
+		t.Helper()
+		config := b.config("s3://bucket/p/")
+		config.Sync = false
+		_, err = Run(t.Context(), config, NewProgress(ReadyAfter{}))
+		require.NoError(t, err)
+	}
+	require.NoError(t, os.WriteFile(name, journal, 0o600))
+	require.NoError(t, os.WriteFile(record, bytes.Replace(complete, []byte(`"refused":0`), []byte(`"refused":0,"retried":true`), 1), 0o600))
+	load()
+	require.FileExists(t, name, "a later run may have been killed, too")
+	require.NoError(t, os.WriteFile(record, complete, 0o600))
+	load()
+	require.NoFileExists(t, name)
+	b.write("gone", "gone")
+	require.NoError(t, b.putBack(t.Context()))
+	require.Equal(t, "gone", b.at("p/gone"))
+}
+
+// On a full volume, a damaged line of the journal does not keep new files from being sent, but those that are known to be
+// fetched are not sent without a note.
+func TestPutBackOfAFullVolumeWithADamagedJournal(t *testing.T) {
+	b := newBed(t)
+	b.fake.put("p/received", []byte("one"))
+	b.killed()
+	journal := filepath.Join(b.dest, destination.JournalFile)
+	data, err := os.ReadFile(journal)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(journal, append([]byte("damaged\n"), data...), 0o600))
+	b.write("new", "new")
+	b.write("received", "changed here")
+	u := &upload{PutConfig: b.back(b.dest), progress: NewProgress(ReadyAfter{})}
+	require.NoError(t, u.connect(t.Context()))
+	require.True(t, u.journalDamaged)
+	require.NoError(t, os.Mkdir(filepath.Join(b.dest, sentFile), 0o700)) // no note can be written
+	files, _, err := u.list(t.Context())
+	require.NoError(t, err)
+	errs := map[string]error{}
+	for _, o := range files {
+		errs[o.Path] = u.uploadOnce(t.Context(), o, make([]byte, maxBuffer))
+	}
+	require.NoError(t, errs["new"])
+	require.Equal(t, "new", b.at("p/new"))
+	require.ErrorContains(t, errs["received"], "must be on disk before the upload")
+	require.Equal(t, "one", b.at("p/received"))
+}
+
 // The notes about objects that the manifest describes are not kept: the journal of a long load has all of its objects.
 func TestPutBackKeepsFewNotes(t *testing.T) {
 	b := newBed(t)

@@ -136,7 +136,7 @@ func (r *run) run(ctx context.Context) error {
 	if done, err := r.isDone(); err != nil {
 		return err
 	} else if done {
-		return r.makeIndex(ctx)
+		return r.endComplete(ctx)
 	}
 	if r.journal, r.leftovers, err = openJournal(r.dest); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (r *run) run(ctx context.Context) error {
 	case err != nil:
 		return err
 	case done:
-		return r.makeIndex(ctx)
+		return r.endComplete(ctx)
 	}
 	placed, err := r.list(ctx)
 	if err != nil {

@@ -90,24 +90,23 @@ func (u *upload) lastSent(path string) (last sentRecord, is bool) {
 // noteSending durably notes that a file is about to be sent. From then on its object is not known to be what
 // was fetched, or sent before, even if the outcome of the upload is never learned.
 //
-// A file that was not fetched is sent even if its earlier note cannot be withdrawn, as on a full
-// volume, where perhaps nobody can free space. That matters only if this process is killed and the file
-// then has the noted content again.
+// A file that does not need the note (see needsSentNote) is sent even if the note cannot be written, as on a full
+// volume, where perhaps nobody can free space. That matters only if this process is killed: an earlier note is then not
+// withdrawn, in case the file has that content again; and if the journal is damaged, a conflict may be reported.
 func (u *upload) noteSending(path string) error {
 	if !u.Back {
 		return nil
 	}
-	fetched := u.mayBeFetched(path)
 	last, is := u.lastSent(path)
 	now := sentRecord{Path: path, FetchedAt: u.fetched[path].FetchedAt, To: u.targetID, Unsure: is && (last.Unsure || last.CRC64 == "" && last.To != "")}
 	switch {
-	case is && last.CRC64 == "", !is && !fetched: // no note has to be withdrawn
+	case is && last.CRC64 == "", !is && !u.mayBeFetched(path): // no note has to be withdrawn
 		u.keepSent(now)
 		return nil
 	}
 	err := u.noteSent(now, true)
-	if err != nil && !fetched {
-		u.Log.WithError(err).WithField("path", path).Warn("Cannot record in .flexlvm/sent.jsonl that the file is sent again; it is sent anyway")
+	if err != nil && !u.needsSentNote(path) {
+		u.Log.WithError(err).WithField("path", path).Warn("Cannot record in .flexlvm/sent.jsonl that the file is sent; it is sent anyway")
 		u.keepSent(now)
 		return nil
 	}

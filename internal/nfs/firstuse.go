@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
 // createFirst is create in an export in which no marks were found. If volumes of this provisioner lie in the export,
@@ -21,17 +23,29 @@ func (p *Provisioner) createFirst(ctx context.Context, r request) (asked bool, s
 	return p.create(ctx, r, unused)
 }
 
-// isUnused reports whether an export may be used for the first time: no PersistentVolume lies in it, and this process
-// has made no directory in it, whose PersistentVolume may still be missing.
+// isUnused reports whether an export may be used for the first time: no PersistentVolume of this provisioner lies in
+// it, and this process has made no directory in it, whose PersistentVolume may still be missing. The directories of
+// other provisioners may be named alike (those of nfs-subdir-external-provisioner are), and Delete is never called for
+// their volumes.
 func (p *Provisioner) isUnused(ctx context.Context, e Export) (bool, error) {
 	g := p.gates[e.String()]
-	if g.used.Load() {
+	switch {
+	case g.used.Load():
 		return false, nil
+	case g.listedLately():
+		return true, nil
 	}
 	err := p.EachVolume(ctx, func(v *corev1.PersistentVolume) {
+		if v.Annotations[pv.AnnotationProvisionedBy] != Name {
+			return
+		}
 		if at, err := p.Exports.locate(v); err == nil && at.export == e {
 			g.used.Store(true)
 		}
 	})
-	return err == nil && !g.used.Load(), err
+	if err != nil || g.used.Load() {
+		return false, err
+	}
+	g.listed()
+	return true, nil
 }

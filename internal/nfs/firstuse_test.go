@@ -5,12 +5,14 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
 	"github.com/flexlvm/flexlvm/internal/nfsmark"
+	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
 const otherPV = "pvc-1d3f8f6e-6a0d-4e8f-b6a4-6bd5cb2b4a53"
@@ -22,6 +24,13 @@ func (r *rig) provision(name string) (controller.ProvisioningState, error) {
 		PVName: name, PVC: claimOf(corev1.ReadWriteMany), StorageClass: classOf(r.Exports[1], "onDelete", "delete"),
 	})
 	return state, err
+}
+
+// provisionedBy returns the PersistentVolume of a directory in the second export that a provisioner has created.
+func provisionedBy(provisioner string) *corev1.PersistentVolume {
+	v := volumeAt("b", "/srv/team-data-"+otherPV)
+	v.Name, v.Annotations = otherPV, map[string]string{pv.AnnotationProvisionedBy: provisioner}
+	return v
 }
 
 // isEmpty checks that nothing was created in the second export.
@@ -37,8 +46,7 @@ func (r *rig) isEmpty() {
 // cannot be seen there taken for one that was disposed of.
 func TestDiskThatTheServerHasNotMounted(t *testing.T) {
 	r := newRig(t)
-	v := volumeAt("b", "/srv/team-data-"+otherPV)
-	v.Name = otherPV
+	v := provisionedBy(Name)
 	r.listed = []*corev1.PersistentVolume{v}
 	for range 3 {
 		state, err := r.provision(pvName)
@@ -49,7 +57,7 @@ func TestDiskThatTheServerHasNotMounted(t *testing.T) {
 	}
 	require.Equal(t, 1, r.lists, "the answer lasts")
 	v.UID, v.Status.Phase = "u1", corev1.VolumeReleased
-	v.Annotations = map[string]string{AnnotationOnDelete: string(Remove)}
+	v.Annotations[AnnotationOnDelete] = string(Remove)
 	v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 	r.now = v
 	require.ErrorIs(t, r.Delete(t.Context(), v), nfsmark.ErrNone)
@@ -64,9 +72,10 @@ func TestDiskThatTheServerHasNotMounted(t *testing.T) {
 func TestFirstVolumeOfAnExport(t *testing.T) {
 	r := newRig(t)
 	elsewhere := volumeAt("a", "/srv/team-data-"+pvName)
+	elsewhere.Annotations = map[string]string{pv.AnnotationProvisionedBy: Name}
 	others := volumeAt("b", "/srv/precious")
 	others.Name = "precious"
-	r.listed = []*corev1.PersistentVolume{elsewhere, others, {}}
+	r.listed = []*corev1.PersistentVolume{elsewhere, others, provisionedBy("cluster.local/nfs-subdir-external-provisioner"), {}}
 	_, err := r.provision(pvName)
 	require.NoError(t, err)
 	_, err = r.provision(otherPV)
@@ -110,4 +119,30 @@ func TestFirstVolumeWithoutTheAPIServer(t *testing.T) {
 	r.onList = nil
 	_, err = r.provision(pvName)
 	require.NoError(t, err)
+}
+
+// While the first use of an export fails, not every attempt lists all PersistentVolumes.
+func TestFailingFirstVolumes(t *testing.T) {
+	r := newRig(t)
+	now := time.Now()
+	r.gates[r.Exports[1].String()] = newGate(r.Exports[1], time.Minute, 1, func() time.Time { return now })
+	attempt := func(says string) {
+		t.Helper()
+		_, err := r.provision(pvName)
+		require.ErrorContains(t, err, says)
+	}
+	r.onList = func() error { return errors.New("away") }
+	attempt("away")
+	attempt("away")
+	require.Equal(t, 2, r.lists, "a list that failed shows nothing")
+	r.onList = nil
+	require.NoError(t, os.Mkdir(filepath.Join(r.Exports[1].Dir, "team-data-"+pvName), 0o700))
+	for range 3 {
+		attempt("is there already")
+	}
+	require.Equal(t, 3, r.lists)
+	r.listed = []*corev1.PersistentVolume{provisionedBy(Name)}
+	now = now.Add(unusedFor)
+	attempt("check that its server has mounted the disk")
+	require.Equal(t, 4, r.lists)
 }

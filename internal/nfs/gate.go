@@ -21,10 +21,12 @@ type gate struct {
 	most     int
 	now      func() time.Time
 
-	mu   sync.Mutex
-	busy map[string]time.Time // start time, by volume
+	mu       sync.Mutex
+	busy     map[string]time.Time // start time, by volume
+	unusedAt time.Time            // end of the last list that showed no volume of this provisioner in the export
 
-	// used reports that the export has, or had, marks or volumes of this provisioner since this process runs.
+	// used reports that this process has made a directory in the export, or has seen a PersistentVolume of this
+	// provisioner in it.
 	used atomic.Bool
 }
 
@@ -90,6 +92,24 @@ func (g *gate) leave(volume string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.busy, volume)
+}
+
+// unusedFor is how long an export counts as unused after a list of all PersistentVolumes. All claims of an export that
+// cannot be written are retried, and without this each attempt would list all PersistentVolumes from the API server.
+const unusedFor = 10 * time.Second
+
+// listed records that a list just showed no volume of this provisioner in the export.
+func (g *gate) listed() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.unusedAt = g.now()
+}
+
+// listedLately reports whether such a list ended less than unusedFor ago.
+func (g *gate) listedLately() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.unusedAt.IsZero() && g.now().Sub(g.unusedAt) < unusedFor
 }
 
 // waiting returns the number of running calls.

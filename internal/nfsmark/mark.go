@@ -20,7 +20,7 @@ import (
 const Dir = ".flexlvm"
 
 // ErrNone means that this may not be the export, but the directory under an export that is not mounted.
-var ErrNone = errors.New("there is no " + Dir + " in it, so it is not known for an export of this provisioner, and nothing is created or deleted in it; check that its server has mounted the disk and exports the right directory. If it was restored without hidden files, make the directory " + Dir + " and delete its earlier PersistentVolumes by hand")
+var ErrNone = errors.New("there is no " + Dir + " in it, so it is not known for an export of this provisioner, and nothing is created or deleted in it; check that its server has mounted the disk and exports the right directory. If it was restored without hidden files, make the directory " + Dir + " and delete by hand the PersistentVolumes of nfs.flexlvm.io whose directories are not there any more")
 
 // A Mark is the content of such a file, as JSON.
 type Mark struct {

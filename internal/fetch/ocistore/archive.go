@@ -43,6 +43,22 @@ func (l layer) unpacked() string {
 	return l.Key + ".tar"
 }
 
+// HasAny implements store.Archived.
+func (a *Artifact) HasAny(ctx context.Context, wanted func(store.Object) bool) bool {
+	for _, l := range a.layers {
+		if l.pack != "" || l.Unfetchable != "" || !wanted(l.Object) {
+			continue
+		}
+		ctx, _, stop := store.WatchStall(ctx, a.config.Stall)
+		_, _, err := a.stat(ctx, l)
+		stop()
+		if err == nil || store.Classify(err) != store.Gone {
+			return true
+		}
+	}
+	return false
+}
+
 // Archives implements store.Archived.
 func (a *Artifact) Archives(dir *os.Root) (store.Store, error) {
 	missing, wanted := map[string]layer{}, map[string]bool{}

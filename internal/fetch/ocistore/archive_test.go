@@ -6,15 +6,19 @@ import (
 	"compress/gzip"
 	"context"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
+	"github.com/flexlvm/flexlvm/internal/fetch/web"
 )
 
 func TestLayers(t *testing.T) {
@@ -48,6 +52,39 @@ func TestLayers(t *testing.T) {
 		_, err := layerOf(ocispec.Descriptor{MediaType: "a/b", Digest: d, Size: 1})
 		require.Error(t, err, d)
 	}
+}
+
+// Only an answer that a blob is missing shows that it is.
+func TestHasAny(t *testing.T) {
+	status := http.StatusNotFound
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte("x"))
+	}))
+	defer server.Close()
+	from, err := New(store.Source{Bucket: "registry/artifact:v1"}, Config{Endpoint: server.URL, Anonymous: true, Config: web.Config{Attempts: 1, Stall: time.Minute}})
+	require.NoError(t, err)
+	a := from.(*Artifact)
+	for _, d := range []ocispec.Descriptor{
+		{MediaType: "a/b", Annotations: map[string]string{ocispec.AnnotationTitle: "here"}},
+		{MediaType: "a/b", Annotations: map[string]string{ocispec.AnnotationTitle: "late"}},
+		{MediaType: ocispec.MediaTypeImageLayer},
+		{MediaType: "a/b"},
+	} {
+		d.Digest, d.Size = digest.FromString("x"), 1
+		l, err := layerOf(d)
+		require.NoError(t, err)
+		a.layers = append(a.layers, l)
+	}
+	wanted := func(o store.Object) bool { return o.Key != "here" }
+	require.False(t, a.HasAny(t.Context(), wanted))
+	require.Equal(t, 1, asked, "neither for what is here, nor for an archive, nor for what has no name")
+	for _, status = range []int{http.StatusOK, http.StatusForbidden, http.StatusInternalServerError} {
+		require.True(t, a.HasAny(t.Context(), wanted), status)
+	}
+	require.False(t, a.HasAny(t.Context(), func(store.Object) bool { return false }))
 }
 
 // Unpacking that is killed between any two of its steps is resumed, and only a whole archive has its name.

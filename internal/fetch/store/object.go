@@ -91,6 +91,9 @@ type Archived interface {
 	Revisioned
 	// Resolve determines the revision.
 	Resolve(ctx context.Context) error
+	// HasAny reports whether the source may have one of the wanted objects that are in no archive. It is false only if
+	// the source answers that it has none of them. It is called after Resolve, and needs no archive.
+	HasAny(ctx context.Context, wanted func(Object) bool) bool
 	// Archives returns the Store of the archives that the directory lacks; nil if it lacks none.
 	Archives(dir *os.Root) (Store, error)
 	// Unpack makes the archives in the directory ready to be listed and read.
