@@ -61,8 +61,10 @@ func (r *run) hasRevision(ctx context.Context, packed store.Archived, c complete
 func (r *run) stillLacks(ctx context.Context, packed store.Archived, entries map[string]Entry) bool {
 	return !packed.HasAny(ctx, func(o store.Object) bool {
 		path, wanted := r.Source.Path(o.Key)
-		e, known := entries[path] // may be about an object of an earlier revision
-		return wanted && !(known && e.object().Same(o)) && r.selection.Wants(path)
+		if e, known := entries[path]; known && e.object().Same(o) { // and not of an earlier revision
+			return false
+		}
+		return wanted && r.selection.Wants(path)
 	})
 }
 

@@ -86,7 +86,7 @@ func TestNextVersionOfAnArtifactWithAMissingBlob(t *testing.T) {
 			b.change = func(c *Config) {
 				c.Source.URL, c.Sync, c.Store = "oci://registry/artifact", true, packedStore{c.Store, func() { fetched++ }, revision}
 			}
-			b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
+			b.fake.hook = func(w http.ResponseWriter, _ *http.Request, key string) bool {
 				if !missing || key != "set/late" {
 					return false
 				}
