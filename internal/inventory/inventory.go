@@ -139,7 +139,8 @@ type Volume struct {
 	Problem  string         `json:"problem,omitempty"` // what needs a person's attention
 	// Unknown: the problem is a tag that is unknown to this release.
 	Unknown bool `json:"-"`
-	// Degraded: copies of the volume are missing or out of date, as Problem says. The volume can still be used.
+	// Degraded: copies of the volume are missing, incomplete or out of date, or differ, as Problem says. The volume can
+	// still be used.
 	Degraded bool `json:"degraded,omitempty"`
 	// Outdated: the volume must not be used, because its copies are, or may be, out of date, as Problem says. Degraded is
 	// not set then.

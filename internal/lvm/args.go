@@ -9,7 +9,7 @@ import (
 
 // Fields of the reports (man 7 lvmreport).
 const (
-	volumeFields = "vg_name,vg_uuid,vg_extent_size,lv_name,lv_uuid,lv_size,lv_tags,lv_active,lv_attr,lv_device_open,lv_time,lv_health_status,sync_percent," + cowFields + "," + thinFields
+	volumeFields = "vg_name,vg_uuid,vg_extent_size,lv_name,lv_uuid,lv_size,lv_tags,lv_active,lv_attr,lv_device_open,lv_time,lv_health_status,sync_percent,raid_sync_action," + cowFields + "," + thinFields
 	// cowFields are empty except for copy-on-write snapshots; origin is also set for a thin
 	// snapshot.
 	cowFields = "origin,snap_percent,lv_snapshot_invalid"

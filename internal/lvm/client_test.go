@@ -103,6 +103,7 @@ func TestVolumesOfEveryState(t *testing.T) {
 	require.Equal(t, 72*volume.MiB, raid1.Size, "that of one copy")
 	require.Equal(t, 2*(72+4)*volume.MiB, raid1.Takes())
 	require.Equal(t, "100.00", raid1.Sync)
+	require.Equal(t, "idle", raid1.SyncAction)
 	require.Empty(t, raid1.Health)
 }
 

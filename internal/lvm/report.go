@@ -39,10 +39,15 @@ type LogicalVolume struct {
 	Created    time.Time
 	Health     string // the problem that LVM reports; empty for none
 	Sync       string // percentage of a RAID's copies that is in sync
+	SyncAction string // what the kernel does to a RAID's copies (man 7 lvmraid); SyncRecover or others
 	// On is what the volume holds on each device, including its RAID's metadata. Only
 	// Client.Everything sets it, and not for a thin volume.
 	On map[string]volume.Bytes
 }
+
+// SyncRecover is the SyncAction while the kernel builds copies anew, or brings them up to date. The first
+// synchronisation of a volume, or of what it has grown by, is another one.
+const SyncRecover = "recover"
 
 // Takes returns what the volume takes from its pool: for a thin one, what was written to it.
 func (lv LogicalVolume) Takes() volume.Bytes {
@@ -172,19 +177,20 @@ func (lv *LogicalVolume) shape(told map[string]segment) {
 func parseVolume(fields map[string]string) (LogicalVolume, error) {
 	row := row{fields: fields}
 	lv := LogicalVolume{
-		Group:     volume.Group(row.text("vg_name")),
-		GroupUUID: row.text("vg_uuid"),
-		Name:      volume.Name(row.text("lv_name")),
-		UUID:      row.text("lv_uuid"),
-		Size:      row.bytes("lv_size"),
-		Extent:    row.bytes("vg_extent_size"),
-		Tags:      row.list("lv_tags"),
-		Attr:      row.text("lv_attr"),
-		Active:    row.field("lv_active") == "active",
-		Open:      row.isSet("lv_device_open", "open"),
-		Created:   time.Unix(row.number("lv_time"), 0).UTC(),
-		Health:    row.field("lv_health_status"),
-		Sync:      row.field("sync_percent"),
+		Group:      volume.Group(row.text("vg_name")),
+		GroupUUID:  row.text("vg_uuid"),
+		Name:       volume.Name(row.text("lv_name")),
+		UUID:       row.text("lv_uuid"),
+		Size:       row.bytes("lv_size"),
+		Extent:     row.bytes("vg_extent_size"),
+		Tags:       row.list("lv_tags"),
+		Attr:       row.text("lv_attr"),
+		Active:     row.field("lv_active") == "active",
+		Open:       row.isSet("lv_device_open", "open"),
+		Created:    time.Unix(row.number("lv_time"), 0).UTC(),
+		Health:     row.field("lv_health_status"),
+		Sync:       row.field("sync_percent"),
+		SyncAction: row.field("raid_sync_action"),
 	}
 	lv.Origin = strings.ContainsAny(lv.Attr[:1], "oO")
 	lv.Skipped = strings.HasSuffix(lv.Attr, "k") // the tenth letter (man 8 lvs)

@@ -48,7 +48,7 @@ func (e *Engine) describeAll(ctx context.Context, lvs []lvm.LogicalVolume) ([]in
 	all := make([]inventory.Volume, 0, len(lvs))
 	for _, lv := range lvs {
 		v := e.describe(lv)
-		e.explainCopies(&v, outdated[lv.UUID])
+		e.explainCopies(&v, lv, outdated[lv.UUID])
 		v.LastTrimmed = trimmed.Volumes[lv.UUID]
 		if v.Mounts, err = mountsOf(lv, mounted); err != nil && v.Problem == "" {
 			v.Problem = err.Error()
@@ -110,19 +110,26 @@ func inactiveProblem(lv lvm.LogicalVolume, problem string) string {
 func givenUp(s volume.State) bool { return s == volume.Unreferenced || s == volume.Doomed }
 
 // explainCopies adds to the description of a volume what its note of copies says. unusable is why it must not
-// be used because of that. LVM reports no problem of a volume with a copy that is still being rebuilt. A volume without
-// a note has all its copies: its first sync is no problem.
-func (e *Engine) explainCopies(v *inventory.Volume, unusable error) {
+// be used because of that. LVM reports no problem of a volume with a copy that is still being rebuilt (isRebuilt).
+func (e *Engine) explainCopies(v *inventory.Volume, lv lvm.LogicalVolume, unusable error) {
 	switch {
 	case v.State == "":
 	case unusable != nil && !givenUp(v.State):
 		v.Problem, v.Degraded, v.Outdated = unusable.Error(), false, true
-	case v.Layout == volume.Raid1 && v.Problem == "" && v.Active && v.SyncPercent != inSyncPercent && !givenUp(v.State) && e.copyNotes.mayExist(v.UUID):
+	case v.Layout == volume.Raid1 && v.Problem == "" && !givenUp(v.State) && e.isRebuilt(lv):
 		v.Problem, v.Degraded = fmt.Sprintf("degraded: a copy is not complete yet (%s%% in sync); it can still be used. Keep all its disks until `lvs -o +sync_percent %s/%s` shows 100",
 			cmp.Or(v.SyncPercent, "an unknown "), v.Group, v.Name), true
 	case v.Layout == volume.Raid1 && v.Problem != "" && e.copyNotes.mayExist(v.UUID):
 		v.Problem += fmt.Sprintf("; %s records which copies are out of date: read docs/node-loss.md#a-copy-that-is-out-of-date before you refresh or repair it", e.copyNotes.file(v.UUID))
 	}
+}
+
+// isRebuilt reports whether a raid1 volume has a copy that is not complete yet. Without a note, only LVM's sync action
+// shows that, as after a person has replaced a copy (`lvconvert --replace`): any other sync is the volume's first, or the
+// first of what it has grown by, and is no problem. With a note, any sync may be that of a copy, because a volume that
+// grows while a copy is rebuilt has the action of the growth.
+func (e *Engine) isRebuilt(lv lvm.LogicalVolume) bool {
+	return lv.Active && lv.Sync != inSyncPercent && (lv.SyncAction == lvm.SyncRecover || e.copyNotes.mayExist(lv.UUID))
 }
 
 // outdatedCopies returns, by UUID, why volumes must not be used because of their notes (checkNote, checkConverted). It

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -91,13 +92,22 @@ func TestHealthOfASourceOfSnapshots(t *testing.T) {
 const noDevice = "no such device: /dev/mapper/flexlvm-data"
 
 // A mirror whose only complete copy is lost is lost, so one that is being rebuilt is degraded although LVM reports nothing.
-// Before it has a note, its first sync is no problem.
+// Its first sync is no problem. LVM tells the two apart, but not once the mirror has grown: then its note does.
 func TestInventoryOfAMirrorThatIsRebuilt(t *testing.T) {
 	w := watchMirror(t)
 	tags := sourceTags()
 	described := func() inventory.Volume { return w.described(tags) }
 	w.look(true, "", "12.34", "", "")
-	require.Equal(t, noDevice, described().Problem)
+	for action, rebuilt := range map[string]bool{"": false, "resync": false, "idle": false, lvm.SyncRecover: true} {
+		w.lv.SyncAction = action
+		v := described()
+		require.Equal(t, rebuilt, v.Degraded, action)
+		require.Equal(t, rebuilt, strings.Contains(v.Problem, "degraded: a copy is not complete yet (12.34% in sync)"), action)
+	}
+	w.look(true, "", "100.00", "", "")
+	w.lv.SyncAction = lvm.SyncRecover
+	require.Equal(t, noDevice, described().Problem, "LVM reads the percentage and the action one after the other")
+	w.lv.SyncAction = "resync"
 	w.look(true, "partial", "100.00", "partial", "")
 	w.uuids[0] = "copy-2"
 	for sync, want := range map[string]string{"": "(an unknown % in sync)", "12.34": "(12.34% in sync)"} {

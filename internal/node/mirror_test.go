@@ -43,7 +43,7 @@ func (m *fakeMirror) run(argv ...string) (string, error) {
 		return "", nil
 	case "lvs":
 		if strings.Contains(strings.Join(argv, " "), `lv_name="data"`) {
-			return strings.NewReplacer("ACTIVE", m.active, "HEALTH", m.whole, "SYNC", m.sync).Replace(`{"report":[{"lv":[{"vg_name":"flexlvm","vg_uuid":"group-uuid","vg_extent_size":"4194304","lv_name":"data","lv_uuid":"lv-1","lv_size":"4194304","lv_tags":"","lv_active":"ACTIVE","lv_attr":"owi-----p-","lv_device_open":"","lv_time":"1795226345","lv_health_status":"HEALTH","sync_percent":"SYNC","origin":"","snap_percent":"","lv_snapshot_invalid":"","pool_lv":"","data_percent":"","metadata_percent":"","lv_metadata_size":"","lv_when_full":"","segtype":"raid1","stripes":"2","stripe_size":"0","thin_count":"","chunk_size":"0","zero":""}]}]}`), nil
+			return strings.NewReplacer("ACTIVE", m.active, "HEALTH", m.whole, "SYNC", m.sync).Replace(`{"report":[{"lv":[{"vg_name":"flexlvm","vg_uuid":"group-uuid","vg_extent_size":"4194304","lv_name":"data","lv_uuid":"lv-1","lv_size":"4194304","lv_tags":"","lv_active":"ACTIVE","lv_attr":"owi-----p-","lv_device_open":"","lv_time":"1795226345","lv_health_status":"HEALTH","sync_percent":"SYNC","raid_sync_action":"","origin":"","snap_percent":"","lv_snapshot_invalid":"","pool_lv":"","data_percent":"","metadata_percent":"","lv_metadata_size":"","lv_when_full":"","segtype":"raid1","stripes":"2","stripe_size":"0","thin_count":"","chunk_size":"0","zero":""}]}]}`), nil
 		}
 		var rows []string
 		for i, health := range m.health {

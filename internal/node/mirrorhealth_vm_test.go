@@ -41,6 +41,29 @@ func TestMirrorThatIsRebuiltIsDegraded(t *testing.T) {
 	v.unmount(target)
 }
 
+// A person takes a copy out of a mirror, and makes another one. The node has no note of that.
+func TestMirrorWithACopyAddedByHandIsDegraded(t *testing.T) {
+	v := newMirrored(t)
+	path := string(v.group) + "/" + string(v.spec.Name)
+	target := v.mount(v.spec, "a")
+	const limit = "/proc/sys/dev/raid/speed_limit_max"
+	before := shellOut("cat " + limit)
+	t.Cleanup(func() { shellOut("echo " + before + " >" + limit) })
+	v.shell("echo 1000 >%s", limit)
+	v.shell("lvconvert --yes --mirrors 0 %[1]s && lvconvert --yes --type raid1 --mirrors 1 %[1]s", path)
+	seen := v.volume1(t)
+	require.False(t, v.copyNotes.mayExist(seen.UUID))
+	require.NotEqual(t, inSyncPercent, seen.SyncPercent, "it was too fast for this test")
+	require.True(t, seen.Degraded)
+	require.Contains(t, seen.Problem, "a copy is not complete yet")
+	v.shell("echo %s >%s", before, limit)
+	require.Eventually(t, func() bool {
+		seen := v.volume1(t)
+		return seen.Problem == "" && seen.SyncPercent == inSyncPercent
+	}, 2*time.Minute, time.Second)
+	v.unmount(target)
+}
+
 // The copies of a mirror differ. LVM says so after a comparison, and its repair writes the first copy over the other.
 func TestMirrorWhoseCopiesDiffer(t *testing.T) {
 	v := newMirrored(t)

@@ -57,7 +57,7 @@ func (g *fakeGroup) run(argv ...string) (string, error) {
 	for _, lv := range g.lvs {
 		byTag := strings.Contains(line, `lv_tags={"flexlvm"}`) && slices.Contains(strings.Split(lv.tags, ","), volume.TagOwned)
 		if byTag || strings.Contains(line, `lv_uuid="`+lv.uuid+`"`) || strings.Contains(line, `lv_name="`+lv.name+`"`) {
-			rows = append(rows, fmt.Sprintf(`{"vg_name":"flexlvm","vg_uuid":"group-uuid","vg_extent_size":"4194304","lv_name":%q,"lv_uuid":%q,"lv_size":%q,"lv_tags":%q,"lv_active":"active","lv_attr":%q,"lv_device_open":"","lv_time":"1795226345","lv_health_status":"","sync_percent":"","origin":"","snap_percent":"","lv_snapshot_invalid":"","pool_lv":"","data_percent":"","metadata_percent":"","lv_metadata_size":"","lv_when_full":""}`,
+			rows = append(rows, fmt.Sprintf(`{"vg_name":"flexlvm","vg_uuid":"group-uuid","vg_extent_size":"4194304","lv_name":%q,"lv_uuid":%q,"lv_size":%q,"lv_tags":%q,"lv_active":"active","lv_attr":%q,"lv_device_open":"","lv_time":"1795226345","lv_health_status":"","sync_percent":"","raid_sync_action":"","origin":"","snap_percent":"","lv_snapshot_invalid":"","pool_lv":"","data_percent":"","metadata_percent":"","lv_metadata_size":"","lv_when_full":""}`,
 				lv.name, lv.uuid, lv.size, lv.tags, lv.attr))
 		}
 	}

@@ -17,7 +17,8 @@ const (
 	syncPoll     = 500 * time.Millisecond
 )
 
-// ErrSyncing: a raid1 volume is not wiped yet, because its copies are not in sync. Nothing is to be done about that.
+// ErrSyncing: a raid1 volume is not wiped yet, because its copies are not in sync. Nothing is to be done about that
+// while they make progress.
 var ErrSyncing = errors.New("its copies are still being synchronised")
 
 // activateToWipe activates a volume whose data nobody needs. A copy that is out of date is wiped like any other. A

@@ -115,7 +115,7 @@ type Daemon struct {
 	ended           atomic.Pointer[time.Time] // when a round last ended
 	examined        atomic.Pointer[examination]
 	namedGroups     atomic.Pointer[[]volume.Group] // groups that PersistentVolumes name, as of the last round
-	validSnapshots  atomic.Bool                    // there are valid copy-on-write snapshots, according to the last round
+	validSnapshots  atomic.Bool                    // there are valid copy-on-write snapshots, according to the last inventory
 
 	blockedUnmounts blockedUnmounts
 

@@ -293,7 +293,8 @@ func fullest(pool volume.PoolName, all []snapshotStore) (ratio float64) {
 	return ratio
 }
 
-// degraded counts the volumes that have lost a copy, or that must not be used because their copies are out of date.
+// degraded counts the mirrors that have lost a copy, have an incomplete one, or whose copies differ, and those that must
+// not be used because their copies are out of date.
 func degraded(problems []inventory.Volume) (n int) {
 	for i := range problems {
 		if problems[i].Degraded || problems[i].Outdated {

@@ -95,6 +95,8 @@ func (d *Daemon) observeNode(ctx context.Context) (observation, error) {
 	if f.inventory, err = d.engine.Inventory(ctx); err != nil {
 		return f, err
 	}
+	// Also in rounds that fail later, such as while the API server does not answer.
+	d.validSnapshots.Store(hasValidSnapshots(f.inventory))
 	d.futureTimes.Replace(f.at, f.inventory.Volumes)
 	f.busy = d.diskLoad.measure(f.at, f.inventory.Pools)
 	d.forgetGone(f.inventory)

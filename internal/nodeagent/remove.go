@@ -1,7 +1,6 @@
 package nodeagent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -240,13 +239,23 @@ func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 	why, waits := brief(err), false
 	if errors.Is(err, node.ErrSyncing) {
 		before, _ := d.removalRetries.failed(j.volume.UUID)
-		why += fmt.Sprintf(", %s%% so far", cmp.Or(j.volume.SyncPercent, "an unknown "))
-		waits = before.why != why // otherwise they have made no progress since the last attempt
+		why += " (" + inSyncText(j.volume.SyncPercent) + ")"
+		// Without progress since the last attempt, it counts as failed. The kernel reports progress only every five
+		// minutes, or every sixteenth of the volume, so only attempts that are as rare as they get are compared.
+		waits = before.why != why || before.delay < d.removalRetries.most
 	}
 	if !waits {
 		d.out.Metrics.removalFailed()
 	}
 	d.announceNotRemoved(ctx, j.volume, err, d.removalRetries.add(j.volume.UUID, d.cfg.Now(), why))
+}
+
+// inSyncText says how much of a mirror is in sync. percent is LVM's; empty: unknown.
+func inSyncText(percent string) string {
+	if percent == "" {
+		return "how far is unknown"
+	}
+	return percent + "% in sync"
 }
 
 func (d *Daemon) noteRemoved(ctx context.Context, j job) {

@@ -3,6 +3,7 @@ package nodeagent_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -271,6 +272,27 @@ func TestCopyOfALostSnapshot(t *testing.T) {
 	r.rounds(2)
 	require.Empty(t, r.engine.called("clone flexlvm/copy"))
 	require.NotContains(t, r.engine.names(), "copy ready")
+}
+
+// After a boot, the stores of snapshots are watched from the first inventory on, when none is active yet, and although
+// the API server does not answer. Once a disk has failed, an inventory records that without the API server.
+func TestStoresAreWatchedInFailedRounds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("source", 10)
+	r.engine.with(func() {
+		v := r.engine.volumes[0]
+		v.Name, v.UUID, v.Kind, v.SnapshotOf, v.Active = "full", "uuid-full", volume.Snapshot, "source", false
+		r.engine.volumes = append(r.engine.volumes, v)
+	})
+	looks := atomic.Int64{}
+	r.config.Fills = func(context.Context) (map[string]int, error) {
+		looks.Add(1)
+		return nil, nil
+	}
+	r.api.fail(http.StatusInternalServerError)
+	r.start()
+	r.eventually(func() bool { return looks.Load() > 0 }, "nobody looks")
 }
 
 func TestSnapshotIsRemovedWhenItIsDeleted(t *testing.T) {

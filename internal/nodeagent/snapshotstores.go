@@ -88,7 +88,6 @@ func (d *Daemon) watchSnapshotStores(ctx context.Context) {
 // announceSnapshots announces copy-on-write snapshots whose stores are nearly full, and records on the
 // PersistentVolumes of overflowed ones that they cannot be restored any more.
 func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
-	d.validSnapshots.Store(hasValidSnapshots(f.inventory))
 	for _, s := range f.snapshotStores() {
 		c, v, percent := s.of, s.volume, s.percent()
 		if v.Overflowed {
@@ -111,9 +110,10 @@ func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
 }
 
 // hasValidSnapshots reports whether there is a copy-on-write snapshot that is valid. Even one whose store cannot overflow
-// becomes invalid if its disk fails, which must be recorded before the machine reboots (node.Engine.Inventory).
+// becomes invalid if its disk fails, which must be recorded before the machine reboots (node.Engine.Inventory). Inactive
+// ones count, because heal or a mount may activate them before the next inventory. Fills does not list them until then.
 func hasValidSnapshots(in inventory.Inventory) bool {
-	return slices.ContainsFunc(in.Volumes, func(v inventory.Volume) bool { return v.SnapshotOf != "" && v.Active && !v.Overflowed })
+	return slices.ContainsFunc(in.Volumes, func(v inventory.Volume) bool { return v.SnapshotOf != "" && !v.Overflowed })
 }
 
 // recordOverflow records once on the PersistentVolume of a snapshot that it has overflowed, and repeats the event
