@@ -119,9 +119,9 @@ func withoutUnmatched(r flexlvmv1.ReplicaStatus) string {
 	return strings.TrimSuffix(message, "; ")
 }
 
-// keepForReaders reports whether a replica that has to leave its node stays because pods there still read it. The node
+// staysForReaders reports whether a replica that has to leave its node stays because pods there still read it. The node
 // loses the dataset's label, so no new pods come.
-func (p *planner) keepForReaders(r *Replica, status *flexlvmv1.ReplicaStatus) bool {
+func (p *planner) staysForReaders(r *Replica, status *flexlvmv1.ReplicaStatus) bool {
 	why := p.mustLeaveNode(r)
 	if why == "" || len(p.ConsumersByNode[r.Node]) == 0 {
 		return false

@@ -29,7 +29,7 @@ func TestLabelThatFlapsReleasesNothing(t *testing.T) {
 	}
 	relabel("present")
 	v := volumeOf(flexlvmv1.SourceS3, 2, s3Options(nil))
-	v.NodeAffinity = affinityFor(corev1.NodeSelectorRequirement{Key: "gpu", Operator: corev1.NodeSelectorOpIn, Values: []string{"present"}})
+	v.NodeAffinity = requiredAffinity(corev1.NodeSelectorRequirement{Key: "gpu", Operator: corev1.NodeSelectorOpIn, Values: []string{"present"}})
 	vm := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{v}}}
 	require.NoError(t, r.client.Create(t.Context(), vm))
 	r.runs()
@@ -73,7 +73,7 @@ func TestNoteIsNotRepeated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, func(v *flexlvmv1.VolumeConfig) {
-				v.Replicas, v.NodeAffinity, v.Options["refresh"] = 1, affinityFor(labelExists("gpu")), "10m"
+				v.Replicas, v.NodeAffinity, v.Options["refresh"] = 1, requiredAffinity(labelExists("gpu")), "10m"
 			})
 			r := c.begin(s)
 			r.Pod = &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}
@@ -112,7 +112,7 @@ func TestMessagesNameFewPods(t *testing.T) {
 		require.Contains(t, message, "name-000, ")
 		require.Contains(t, message, "name-009 and 990 more")
 	}
-	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.NodeAffinity = 1, affinityFor(labelExists("gpu")) })
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.NodeAffinity = 1, requiredAffinity(labelExists("gpu")) })
 	r := s.completed(0)
 	s.NotMatching["node-0"], s.Labelled, s.ConsumersByNode = true, nil, map[string][]string{"node-0": pods}
 	r.Claim.Annotations[annotationUnmatched] = now.Add(-48 * time.Hour).Format(time.RFC3339)
@@ -133,7 +133,7 @@ func TestMessagesNameFewPods(t *testing.T) {
 func TestNodeThatDoesNotMatch(t *testing.T) {
 	begin := func(t *testing.T) (*stage, *Replica) {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) {
-			v.Replicas, v.NodeAffinity, v.Options["nodeAffinityGrace"] = 1, affinityFor(labelExists("gpu")), "2h"
+			v.Replicas, v.NodeAffinity, v.Options["nodeAffinityGrace"] = 1, requiredAffinity(labelExists("gpu")), "2h"
 		})
 		r := s.completed(0)
 		s.NotMatching["node-0"] = true
@@ -196,7 +196,7 @@ func TestNodeThatDoesNotMatch(t *testing.T) {
 	})
 	t.Run("what the user asks for by an edit", func(t *testing.T) {
 		s, r := begin(t)
-		s.Config.NodeAffinity = affinityFor(labelExists("fast"))
+		s.Config.NodeAffinity = requiredAffinity(labelExists("fast"))
 		s.requirePlan("unlabel node-0")
 		s.Labelled = nil
 		s.requirePlan("delete job v-a-0", "delete claim v-a-0")

@@ -56,7 +56,7 @@ func TestAllBegins(t *testing.T) {
 
 func TestLoaderGoesToItsNodeAlone(t *testing.T) {
 	s := newAll(t, func(v *flexlvmv1.VolumeConfig) {
-		v.NodeAffinity = affinityFor(labelExists("gpu"))
+		v.NodeAffinity = requiredAffinity(labelExists("gpu"))
 		terms := v.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 		terms.NodeSelectorTerms = append(terms.NodeSelectorTerms, corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{labelExists("tpu")}})
 	})
@@ -118,7 +118,7 @@ func TestAllAsNodesComeAndGo(t *testing.T) {
 // A node that stops matching keeps its replica for the grace period, and while pods read it.
 func TestAllWhereNodesStopMatching(t *testing.T) {
 	s := newAll(t, func(v *flexlvmv1.VolumeConfig) {
-		v.NodeAffinity, v.Options["nodeAffinityGrace"] = affinityFor(labelExists("gpu")), "2h"
+		v.NodeAffinity, v.Options["nodeAffinityGrace"] = requiredAffinity(labelExists("gpu")), "2h"
 	})
 	for i := range 3 {
 		s.completed(i)

@@ -138,8 +138,8 @@ func labelDoesNotExist(label string) corev1.NodeSelectorRequirement {
 	return corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpDoesNotExist}
 }
 
-// affinityFor returns the node affinity of pods that use the data of a volume.
-func affinityFor(required corev1.NodeSelectorRequirement) *corev1.NodeAffinity {
+// requiredAffinity returns a node affinity with one required term.
+func requiredAffinity(required corev1.NodeSelectorRequirement) *corev1.NodeAffinity {
 	return &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{required}}},
 	}}

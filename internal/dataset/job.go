@@ -41,17 +41,17 @@ const (
 
 // A task holds the inputs of a loader's Job.
 type task struct {
-	owner         *flexlvmv1.VolumeManager
-	config        flexlvmv1.VolumeConfig
-	source        Source
-	image         string
-	index         int
-	claim         *corev1.PersistentVolumeClaim
-	attempt       string
-	made          time.Time // see annotationMade
-	from          *copying  // peers to copy from instead of the source; may be nil
-	refreshDigest string    // digest of the refresh that was asked for last
-	watch         string    // see annotationWatch
+	owner          *flexlvmv1.VolumeManager
+	config         flexlvmv1.VolumeConfig
+	source         Source
+	image          string
+	index          int
+	claim          *corev1.PersistentVolumeClaim
+	attempt        string
+	made           time.Time // see annotationMade
+	from           *copying  // peers to copy from instead of the source; may be nil
+	refreshRequest string    // digest of the refresh that was asked for last
+	watch          string    // see annotationWatch
 	// versions: the volume holds versions of the dataset.
 	versions bool
 }
@@ -184,8 +184,8 @@ func (t task) job(name, role string, args []string) *batchv1.Job {
 	m.Annotations[annotationAttempt] = t.attempt
 	m.Annotations[annotationMade] = t.made.UTC().Format(time.RFC3339)
 	m.Annotations[annotationClaimUID] = string(t.claim.UID)
-	if t.refreshDigest != "" {
-		m.Annotations[annotationRefreshed] = t.refreshDigest
+	if t.refreshRequest != "" {
+		m.Annotations[annotationRefreshed] = t.refreshRequest
 	}
 	retries := loadRetries
 	job := &batchv1.Job{
@@ -352,7 +352,7 @@ func (t task) nodes(label string) *corev1.NodeAffinity {
 // onOtherNodes is the user's affinity, without the nodes that already have the data. Terms are alternatives, so
 // each needs the condition.
 func onOtherNodes(user *corev1.NodeAffinity, label string) *corev1.NodeAffinity {
-	out := affinityFor(labelDoesNotExist(label))
+	out := requiredAffinity(labelDoesNotExist(label))
 	if user == nil {
 		return out
 	}

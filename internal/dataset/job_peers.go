@@ -16,10 +16,10 @@ const (
 
 // copying names the peers that a loader copies from.
 type copying struct {
-	claims        []string // of the peers
-	addresses     []string // of their pods
-	digest        string   // of their content
-	refreshDigest string   // the refresh that all of them have had; empty if there is none
+	claims         []string // of the peers
+	addresses      []string // of their pods
+	digest         string   // of their content
+	refreshRequest string   // the refresh that all of them have had; empty if there is none
 }
 
 // copies reports whether a Job copies from peers.
@@ -27,7 +27,7 @@ func copies(job *batchv1.Job) bool { return job != nil && job.Annotations[annota
 
 // copy returns the Job that fills a replica from peers. Its pod gets no credentials, CA or claim of the source.
 func (t task) copy(from copying) *batchv1.Job {
-	t.from, t.refreshDigest = &from, from.refreshDigest
+	t.from, t.refreshRequest = &from, from.refreshRequest
 	t.source.Secret, t.source.CAConfigMap, t.source.Claim = "", "", ""
 	job := t.load()
 	job.Annotations[annotationPeers] = strings.Join(from.claims, ",")

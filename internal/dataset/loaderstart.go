@@ -14,8 +14,8 @@ import (
 // neverStarted are the reasons that container runtimes report for a container whose program never ran.
 var neverStarted = []string{"StartError", "ContainerCannotRun", "CreateContainerError"}
 
-// loaderStart reports whether the loader of a pod has started, and when, according to its kubelet.
-func loaderStart(pod *corev1.Pod) (at time.Time, ran bool) {
+// loaderStartTime reports whether the loader of a pod has started, and when, according to its kubelet.
+func loaderStartTime(pod *corev1.Pod) (at time.Time, ran bool) {
 	if pod == nil {
 		return time.Time{}, false
 	}
@@ -33,16 +33,16 @@ func loaderStart(pod *corev1.Pod) (at time.Time, ran bool) {
 	return time.Time{}, false
 }
 
-func loaderStarted(pod *corev1.Pod) bool {
-	_, ran := loaderStart(pod)
+func hasLoaderStarted(pod *corev1.Pod) bool {
+	_, ran := loaderStartTime(pod)
 	return ran
 }
 
-// firstLoaderStart reports whether any loader of the replica's Job has started, and when the first one did; the zero
+// firstLoaderStartTime reports whether any loader of the replica's Job has started, and when the first one did; the zero
 // time if no kubelet reported that.
-func (r *Replica) firstLoaderStart() (first time.Time, ran bool) {
+func (r *Replica) firstLoaderStartTime() (first time.Time, ran bool) {
 	for _, pod := range append(r.Pods[:len(r.Pods):len(r.Pods)], r.Pod) {
-		at, did := loaderStart(pod)
+		at, did := loaderStartTime(pod)
 		ran = ran || did
 		if did && at.Unix() > 0 && (first.IsZero() || at.Before(first)) {
 			first = at
@@ -58,7 +58,7 @@ func (p *planner) overdue(r *Replica) string {
 	if p.Source.Timeout == 0 || r.Job == nil || copies(r.Job) || r.Lags || !jobEndTime(r.Job).IsZero() || r.Job.Labels[labelRole] != roleLoad {
 		return ""
 	}
-	first, _ := r.firstLoaderStart()
+	first, _ := r.firstLoaderStartTime()
 	// The clock of the loader's node may be behind, but no loader began before its Job was created.
 	if made := timeOf(r.Job, annotationMade); !first.IsZero() && first.Before(made) {
 		first = made
@@ -107,7 +107,7 @@ func couldNotRun(pod *corev1.Pod) string {
 // and room may appear. Nor does a Job that copied from peers, whose failure shows nothing about the source.
 func (r *Replica) loadFailedFor(attempt string) (failed bool, why string) {
 	_, failed, why = jobResult(r.Job)
-	_, ran := r.firstLoaderStart()
+	_, ran := r.firstLoaderStartTime()
 	return failed && ran && !wasInterrupted(r.Pod) && !copies(r.Job) && r.Job.Annotations[annotationAttempt] == attempt && r.Job.Labels[labelRole] == roleLoad, why
 }
 

@@ -316,7 +316,7 @@ func TestTooFewNodes(t *testing.T) {
 
 // A node that does not match for a while still counts as the node of its loading replica.
 func TestTooFewNodesCountsThoseThatAreKept(t *testing.T) {
-	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.NodeAffinity = affinityFor(labelExists("gpu")) })
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.NodeAffinity = requiredAffinity(labelExists("gpu")) })
 	s.loading(0, corev1.PodRunning)
 	s.loading(1, corev1.PodRunning)
 	s.Fitting, s.NotMatching = nil, map[string]bool{"node-0": true, "node-1": true}
@@ -325,7 +325,7 @@ func TestTooFewNodesCountsThoseThatAreKept(t *testing.T) {
 	require.False(t, out.Failed)
 	require.NotContains(t, out.Status.Message, "greater than number of nodes")
 	// A node that an edit excludes does not count.
-	s.Config.NodeAffinity = affinityFor(labelExists("fast"))
+	s.Config.NodeAffinity = requiredAffinity(labelExists("fast"))
 	_, out = s.plan()
 	require.Contains(t, out.Status.Message, "replicas [2] greater than number of nodes [0]")
 }

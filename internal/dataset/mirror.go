@@ -40,7 +40,7 @@ func (s *Observed) anyHeld() bool {
 	return false
 }
 
-// planMirror keeps a loader running that uploads what changes in a complete replica.
+// planMirror plans a loader that keeps running and uploads what changes in a complete replica.
 func (p *planner) planMirror(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if !isHeld(r.Claim) {
 		p.do(Action{Verb: AddFinalizer, Object: r.Claim})

@@ -33,22 +33,22 @@ func notReady(nodes []*corev1.Node, now time.Time) map[string]bool {
 	return out
 }
 
-// A nodeFit sorts the nodes by whether they may have replicas of a volume.
-type nodeFit struct {
+// nodeClasses are the nodes by whether they may have replicas of a volume.
+type nodeClasses struct {
 	// fitting are the nodes that may have replicas; the scheduler chooses among them. matching are those that match
 	// the affinity, tolerated or not. notMatching are those that do not match and are not new.
 	fitting, matching, notMatching map[string]bool
 }
 
-// fitNodes compares the nodes with the affinity and tolerations of a volume. A selector that cannot be parsed
+// classifyNodes compares the nodes with the affinity and tolerations of a volume. A selector that cannot be parsed
 // is an error: no node counts as not matching.
-func fitNodes(nodes []*corev1.Node, affinity *corev1.NodeAffinity, tolerations []corev1.Toleration, now time.Time) (nodeFit, error) {
-	out := nodeFit{fitting: map[string]bool{}, matching: map[string]bool{}, notMatching: map[string]bool{}}
+func classifyNodes(nodes []*corev1.Node, affinity *corev1.NodeAffinity, tolerations []corev1.Toleration, now time.Time) (nodeClasses, error) {
+	out := nodeClasses{fitting: map[string]bool{}, matching: map[string]bool{}, notMatching: map[string]bool{}}
 	for _, node := range nodes {
 		match, err := matches(node, affinity)
 		switch {
 		case err != nil:
-			return nodeFit{}, err
+			return nodeClasses{}, err
 		case match:
 			out.matching[node.Name] = true
 			if tolerated(node.Spec.Taints, tolerations) {

@@ -221,7 +221,7 @@ func (r *reconciler) readSource(ctx context.Context, observed *Observed, s *snap
 	if !observed.Source.Copies() {
 		return nil
 	}
-	nodes, err := fitNodes(s.nodes, observed.Config.NodeAffinity, observed.Config.Tolerations, observed.Now)
+	nodes, err := classifyNodes(s.nodes, observed.Config.NodeAffinity, observed.Config.Tolerations, observed.Now)
 	if err != nil {
 		return err
 	}

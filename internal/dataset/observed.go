@@ -305,7 +305,7 @@ func whyIdle(pod *corev1.Pod) string {
 	case pod == nil || pod.Status.Phase == corev1.PodPending:
 		return whyWaiting(pod)
 	case pod.Status.Phase == corev1.PodFailed:
-		if !loaderStarted(pod) || wasInterrupted(pod) {
+		if !hasLoaderStarted(pod) || wasInterrupted(pod) {
 			return couldNotRun(pod) + "; it is retried"
 		}
 		return "its loader is retried; the last time: " + failure(pod, pod.Status.Reason)
@@ -355,7 +355,7 @@ func (s *Observed) label() string { return replica.NodeLabel(s.hash()) }
 func (s *Observed) task(index int, claim *corev1.PersistentVolumeClaim) task {
 	return task{
 		owner: s.Owner, config: s.Config, source: s.Source, image: s.Image, index: index, claim: claim,
-		attempt: attempt(s.Owner, s.Config, s.Source, index), made: s.Now, refreshDigest: s.refreshDigest(), versions: s.versioned(),
+		attempt: attempt(s.Owner, s.Config, s.Source, index), made: s.Now, refreshRequest: s.refreshRequest(), versions: s.versioned(),
 	}
 }
 

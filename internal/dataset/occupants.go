@@ -140,7 +140,7 @@ func (r *reconciler) occupants(ctx context.Context, observed *Observed, nodes []
 		if node == "" || volume.Annotations[replica.AnnotationEvict] != "" {
 			continue
 		}
-		owner, known, err := r.completeReplicaOwner(ctx, claim)
+		owner, known, err := r.ownerOfCompleteReplica(ctx, claim)
 		if err != nil {
 			return nil, err
 		}
@@ -190,10 +190,10 @@ func isDisplaceable(claim *corev1.PersistentVolumeClaim, observed *Observed) boo
 		claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName == observed.Source.Class
 }
 
-// completeReplicaOwner returns the name of the VolumeManager of a claim, if its status lists the claim as that of a
+// ownerOfCompleteReplica returns the name of the VolumeManager of a claim, if its status lists the claim as that of a
 // complete replica: a replica that is not listed would not be remembered as displaced. A VolumeManager whose
 // spec cannot be parsed gives up no replica.
-func (r *reconciler) completeReplicaOwner(ctx context.Context, claim *corev1.PersistentVolumeClaim) (name string, known bool, err error) {
+func (r *reconciler) ownerOfCompleteReplica(ctx context.Context, claim *corev1.PersistentVolumeClaim) (name string, known bool, err error) {
 	ref := metav1.GetControllerOf(claim)
 	if ref == nil {
 		return "", false, nil

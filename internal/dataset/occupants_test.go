@@ -115,7 +115,7 @@ func (c *crowded) displaced() (by string, err error) {
 	return by, err
 }
 
-func TestIdleReplicaIsAskedToGo(t *testing.T) {
+func TestIdleReplicaIsRequestedToGo(t *testing.T) {
 	by, err := newCrowded(t).displaced()
 	require.NoError(t, err)
 	require.Equal(t, "ns/v/a", by)
@@ -128,7 +128,7 @@ func TestIdleReplicaIsAskedToGo(t *testing.T) {
 	require.Equal(t, "ns/v/a", by)
 }
 
-func TestNotAskedToGo(t *testing.T) {
+func TestNotRequestedToGo(t *testing.T) {
 	for name, change := range map[string]func(*crowded){
 		"a pod reads it":                    func(c *crowded) { c.reads("w-a", corev1.PodRunning) },
 		"a pod waits for it":                func(c *crowded) { c.reads("w-a", corev1.PodPending) },
@@ -171,7 +171,7 @@ func TestNotAskedToGo(t *testing.T) {
 
 // With replicas: All each replica waits for a node of its own. A replica whose node has nothing to displace
 // does not keep another one from displacing.
-func TestIdleReplicaOfAnotherNodeIsAskedToGo(t *testing.T) {
+func TestIdleReplicaOfAnotherNodeIsRequestedToGo(t *testing.T) {
 	c := newCrowded(t)
 	s := newAll(t, func(v *flexlvmv1.VolumeConfig) { v.Options["displaces"] = "Idle" })
 	s.pending(0, "node-0")
@@ -186,7 +186,7 @@ func TestIdleReplicaOfAnotherNodeIsAskedToGo(t *testing.T) {
 
 // A cordoned node with room and a displaceable replica does not keep replicas on other nodes from being
 // displaced.
-func TestIdleReplicaBesideACordonedNodeIsAskedToGo(t *testing.T) {
+func TestIdleReplicaBesideACordonedNodeIsRequestedToGo(t *testing.T) {
 	c := newCrowded(t)
 	cordoned := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{corev1.LabelHostname: "host-1"}}}
 	cordoned.Spec.Unschedulable = true
@@ -202,7 +202,7 @@ func TestIdleReplicaBesideACordonedNodeIsAskedToGo(t *testing.T) {
 }
 
 // A cordoned node counts if the volume tolerates that, because its loader can run there.
-func TestIdleReplicaOfAToleratedNodeIsAskedToGo(t *testing.T) {
+func TestIdleReplicaOfAToleratedNodeIsRequestedToGo(t *testing.T) {
 	c := newCrowded(t)
 	c.nodes[0].Spec.Unschedulable = true
 	c.nodes[0].Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}, {Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule}}
@@ -236,7 +236,7 @@ func TestNothingIsAskedWhereNothingCouldGo(t *testing.T) {
 }
 
 // A replica that one dataset has asked to make way is not asked by another.
-func TestAskedOnce(t *testing.T) {
+func TestDisplacementIsRequestedOnce(t *testing.T) {
 	c := newCrowded(t)
 	c.claim.Annotations[annotationDisplacedBy] = "x/y/z"
 	require.False(t, isDisplaceable(c.claim, c.starving))

@@ -81,7 +81,7 @@ func (r *reconciler) offerOf(ctx context.Context, from client.Reader, observed *
 	return &Offer{Namespace: owner.Namespace, Hash: hash(owner, what.id), Source: source, Class: class.Parameters, Door: pv.CSI}, nil
 }
 
-// planShared serves the dataset that another namespace offers.
+// planShared plans the use of the dataset that another namespace offers.
 func (p *planner) planShared() {
 	p.requeueAfter(whileShared)
 	if why := p.Offer.Refused; why != "" {
@@ -93,7 +93,7 @@ func (p *planner) planShared() {
 	}
 	p.planReaders()
 	p.out.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, true)
-	p.out.Status.NodeAffinity = affinityFor(labelExists(replica.NodeLabel(p.Offer.Hash)))
+	p.out.Status.NodeAffinity = requiredAffinity(labelExists(replica.NodeLabel(p.Offer.Hash)))
 	c := p.Readers.Claim
 	switch {
 	case p.out.Status.Message != "":

@@ -208,12 +208,12 @@ func (p *planner) begin(index int, r *Replica, status *flexlvmv1.ReplicaStatus) 
 // copyFrom returns the peers of the next loader, each time starting with another one.
 func (p *planner) copyFrom() copying {
 	o := &p.peers
-	out := copying{digest: o.digest, refreshDigest: p.refreshDigest()}
+	out := copying{digest: o.digest, refreshRequest: p.refreshRequest()}
 	for i := range min(len(o.ready), mostPeers) {
 		r := p.Replicas[o.ready[(i+o.rotations)%len(o.ready)]]
 		out.claims, out.addresses = append(out.claims, r.Claim.Name), append(out.addresses, r.Pod.Status.PodIP)
-		if r.Claim.Annotations[annotationRefreshed] != out.refreshDigest {
-			out.refreshDigest = "" // the copied content may be older than the refresh asked for
+		if r.Claim.Annotations[annotationRefreshed] != out.refreshRequest {
+			out.refreshRequest = "" // the copied content may be older than the refresh asked for
 		}
 	}
 	o.rotations++
@@ -227,7 +227,7 @@ func (p *planner) peersFailed(r *Replica) bool {
 		return false
 	}
 	_, failed, _ := jobResult(r.Job)
-	_, ran := r.firstLoaderStart()
+	_, ran := r.firstLoaderStartTime()
 	return ran && (failed || r.Pod != nil && r.Pod.Status.Phase == corev1.PodFailed && reportOf(r.Pod) != nil)
 }
 

@@ -64,7 +64,7 @@ func TestPeersThatWereVisited(t *testing.T) {
 	out := s.requirePlan("annotate claim v-a-0", "delete job v-a-0")
 	require.Contains(t, out.Actions[0].Annotations[annotationLoaded], "sha256:b")
 	require.NotEmpty(t, out.Actions[0].Annotations[annotationRefreshedAt])
-	require.Equal(t, s.refreshDigest(), out.Actions[0].Annotations[annotationRefreshed])
+	require.Equal(t, s.refreshRequest(), out.Actions[0].Annotations[annotationRefreshed])
 
 	// A failed refresh stays in the status while the replica serves.
 	r.goes(Action{Object: visit}, now, batchv1.JobFailed, `{"state":"failed","message":"no such bucket"}`)

@@ -89,7 +89,7 @@ func (p *planner) requeueAfter(after time.Duration) {
 	p.out.RequeueAfter = min(p.out.RequeueAfter, max(after, time.Second))
 }
 
-// planNFS serves an NFS share, which kubelet mounts itself.
+// planNFS plans an NFS share, which kubelet mounts itself.
 func (p *planner) planNFS() {
 	p.planReaders()
 	p.out.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, p.Source.NFS.ReadOnly)
@@ -107,7 +107,7 @@ func readersSource(owner string, v flexlvmv1.VolumeConfig, readOnly bool) *flexl
 	}}
 }
 
-// planReplicas serves replicas on nodes.
+// planReplicas plans replicas on nodes.
 func (p *planner) planReplicas() {
 	p.nodes = p.countNodes()
 	p.countVisits()
@@ -121,7 +121,7 @@ func (p *planner) planReplicas() {
 		p.planReaders()
 		p.out.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, true)
 	}
-	p.out.Status.NodeAffinity = affinityFor(labelExists(p.label()))
+	p.out.Status.NodeAffinity = requiredAffinity(labelExists(p.label()))
 	p.peers = p.peering()
 	var indexes []int
 	for _, index := range p.indexes() {
@@ -168,7 +168,7 @@ func (p *planner) planReplica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 		}
 	case p.loadFailed(index, r, &status):
 	case r.Claim != nil && p.outdated(index, r) != "":
-		if !p.keepForReaders(r, &status) {
+		if !p.staysForReaders(r, &status) {
 			p.planLeaving(r, &status, p.outdated(index, r))
 		}
 	case p.staysAway(index, r, &status):
@@ -207,7 +207,7 @@ func (p *planner) outdated(index int, r *Replica) string {
 	return p.mustLeaveNode(r)
 }
 
-// planLeaving removes a replica: its node's label first, then its Job, then the claim.
+// planLeaving plans the removal of a replica: its node's label first, then its Job, then the claim.
 func (p *planner) planLeaving(r *Replica, status *flexlvmv1.ReplicaStatus, why string) {
 	status.State, status.Message = flexlvmv1.ReplicaLeaving, why
 	p.requeueAfter(whileLoading)

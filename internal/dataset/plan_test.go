@@ -190,7 +190,7 @@ func TestEdits(t *testing.T) {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
 		s.completed(0)
 		s.NotMatching["node-0"] = true
-		s.Config.NodeAffinity = affinityFor(labelExists("pool"))
+		s.Config.NodeAffinity = requiredAffinity(labelExists("pool"))
 		s.requirePlan("unlabel node-0")
 		s.Labelled = nil
 		s.requirePlan("delete job v-a-0", "delete claim v-a-0")

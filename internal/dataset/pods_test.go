@@ -121,7 +121,7 @@ func TestManyUploads(t *testing.T) {
 }
 
 // Anybody may label a pod as a loader's: the cache keeps only the fields that are used.
-func TestCachedPodsAreLean(t *testing.T) {
+func TestCachedPodsAreStripped(t *testing.T) {
 	pod := podOf("much")
 	pod.Spec.NodeName, pod.Status.PodIP = "node-1", "10.0.0.1"
 	pod.Labels = map[string]string{replica.LabelOwner: "uid", labelReplica: "0"}
@@ -141,7 +141,7 @@ func TestCachedPodsAreLean(t *testing.T) {
 }
 
 // The cache keeps only the annotations of VolumeManagers that are used. What is written does not remove the others.
-func TestCachedVolumeManagersAreLean(t *testing.T) {
+func TestCachedVolumeManagersAreStripped(t *testing.T) {
 	r := newRig(t)
 	vm := r.manager(1)
 	vm.Annotations = map[string]string{AnnotationRetry: "1", replica.AnnotationRefresh: "2", "much": strings.Repeat("x", 200<<10)}

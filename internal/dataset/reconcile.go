@@ -82,7 +82,7 @@ func (r *reconciler) step(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 		requeueAfter = min(requeueAfter, afterAction)
 	}
 	if owner.DeletionTimestamp != nil && released {
-		if err := r.confirmSnapshot(ctx, owner, s); err != nil {
+		if err := r.confirmNoUnseenObjects(ctx, owner, s); err != nil {
 			return 0, err
 		}
 		controllerutil.RemoveFinalizer(owner, Finalizer)

@@ -36,8 +36,8 @@ func (s *Observed) versioned() bool {
 	return v == nil || persistentvolume.Options(v)[volume.OptionVersions] == "true"
 }
 
-// refreshDigest identifies the last refresh that a person asked for; empty if there was none.
-func (s *Observed) refreshDigest() string {
+// refreshRequest identifies the last refresh that a person asked for; empty if there was none.
+func (s *Observed) refreshRequest() string {
 	value := s.Owner.Annotations[replica.AnnotationRefresh]
 	if value == "" || s.Source.Writable() {
 		return ""
@@ -123,7 +123,7 @@ func (p *planner) visitOf(r *Replica) visit {
 		if v.next = p.Source.Refresh; v.next != nil {
 			v.last = lastChecked(r.Claim, p.Now)
 		}
-		v.onDemand = p.refreshDigest() != "" && p.refreshDigest() != r.Claim.Annotations[annotationRefreshed]
+		v.onDemand = p.refreshRequest() != "" && p.refreshRequest() != r.Claim.Annotations[annotationRefreshed]
 	}
 	return v
 }
@@ -220,7 +220,7 @@ func (p *planner) growsFirst(r *Replica, v visit, checks bool) bool {
 
 // visitAgain deletes the last visit's Job when the next visit is due.
 func (p *planner) visitAgain(r *Replica, v visit) {
-	due := v.due(r.Job, p.refreshDigest(), p.Now)
+	due := v.due(r.Job, p.refreshRequest(), p.Now)
 	switch {
 	case due.IsZero():
 	case p.Now.Before(due):
@@ -382,8 +382,8 @@ func (p *planner) reportVersion(r *Replica, status *flexlvmv1.ReplicaStatus) {
 
 // adviseRefresh explains in the status why nothing is refreshed.
 func (p *planner) adviseRefresh() {
-	if (p.Source.Refresh != nil || p.refreshDigest() != "") && !p.canRefresh() {
+	if (p.Source.Refresh != nil || p.refreshRequest() != "") && !p.canRefresh() {
 		p.out.Advice = append(p.out.Advice, "refresh is disabled: an older flexlvm without versions created this volume, and consumers of several replicas would see files change while they read; create a new volume to use refresh")
 	}
-	p.out.Refreshes = p.Source.Refresh != nil || p.refreshDigest() != ""
+	p.out.Refreshes = p.Source.Refresh != nil || p.refreshRequest() != ""
 }

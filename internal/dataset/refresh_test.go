@@ -210,7 +210,7 @@ func TestRefreshThatALoadHasBroughtAlready(t *testing.T) {
 	job := s.requirePlan("create job v-a-0").Actions[0]
 	r.goes(job, s.Now, batchv1.JobComplete, `{"state":"complete","contents":"one"}`)
 	out := s.requirePlan("annotate claim v-a-0")
-	require.Equal(t, s.refreshDigest(), out.Actions[0].Annotations[annotationRefreshed])
+	require.Equal(t, s.refreshRequest(), out.Actions[0].Annotations[annotationRefreshed])
 	accept(t, out)
 	r.Volume.Annotations[replica.AnnotationComplete] = replica.Complete
 	s.Labelled = []string{"node-0"}
@@ -332,10 +332,10 @@ func TestRefreshOfACopyOfTheVersionBefore(t *testing.T) {
 	// A copy of a replica that was already refreshed satisfies the request.
 	s = newRack(t, 2)
 	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
-	s.serving(0).Claim.Annotations[annotationRefreshed] = s.refreshDigest()
+	s.serving(0).Claim.Annotations[annotationRefreshed] = s.refreshRequest()
 	r = s.claimed(1)
 	r.goes(s.requirePlan("create job v-a-1").Actions[0], s.Now, batchv1.JobComplete, indexed)
-	require.Equal(t, s.refreshDigest(), s.plan2(t).Actions[0].Annotations[annotationRefreshed])
+	require.Equal(t, s.refreshRequest(), s.plan2(t).Actions[0].Annotations[annotationRefreshed])
 }
 
 // Refreshes ask the source like loads, so sourceLoaders bounds the sum of both.

@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// planReaders creates the claim of all consumers and its PersistentVolume, and recreates them if they can no longer
+// planReaders plans the claim of all consumers and its PersistentVolume, and creates them again if they can no longer
 // serve. The two name each other. The claim comes first: if its name is already used, no PersistentVolume may
 // exist that another claim could bind.
 func (p *planner) planReaders() {
@@ -66,7 +66,7 @@ func (p *planner) deleteReaders() bool {
 	return true
 }
 
-// planRelease releases the volume: first the nodes lose the label, so that no more pods come, then the content is
+// planRelease plans the release of the volume: first the nodes lose the label, so that no more pods come, then the content is
 // uploaded, then the consumers' claim is deleted, then the replicas, and with them the Job of an upload of what
 // consumers wrote. The status records the upload before the first of these is deleted. Evictions that have
 // begun do not wait for any of that.
@@ -74,13 +74,13 @@ func (p *planner) planRelease() {
 	p.requeueAfter(whileLoading)
 	p.out.Status.Message = "is released"
 	switch {
-	case p.keepsDropped(), p.keepsHeld():
+	case p.planDropped(), p.planHeldClaim():
 		p.evict()
 	case len(p.Labelled) > 0:
 		for _, node := range p.Labelled {
 			p.do(Action{Verb: Unlabel, Node: node, Key: p.label()})
 		}
-	case !p.releaseConsumers():
+	case !p.planEndOfUse():
 		p.evict() // pods that keep the rest, or an upload that fails, may do so forever
 	default:
 		p.releaseReplicas()
@@ -90,9 +90,9 @@ func (p *planner) planRelease() {
 	}
 }
 
-// releaseConsumers uploads the content of the volume, and deletes the claims by which consumers reach it. It reports
-// whether both are done.
-func (p *planner) releaseConsumers() bool {
+// planEndOfUse plans the upload of the volume's content, and then the deletion of the claims by which consumers reach
+// it. It reports whether nothing of that is left.
+func (p *planner) planEndOfUse() bool {
 	if p.Upload && !p.ensureUploaded() {
 		return false
 	}
@@ -127,9 +127,9 @@ func (p *planner) releaseReplicas() {
 	}
 }
 
-// keepsHeld reports whether content is kept that a mirror may not have uploaded, and plans that. Its destination is
+// planHeldClaim plans a claim whose content a mirror may not have uploaded, and reports whether there is one. Its destination is
 // unknown while the spec does not name the volume.
-func (p *planner) keepsHeld() bool {
+func (p *planner) planHeldClaim() bool {
 	r := p.firstHeld()
 	switch {
 	case r == nil || p.Upload && !isDeleting(r.Claim):
@@ -279,7 +279,7 @@ func (p *planner) deleteLoader(from *Replica) bool {
 
 // uploadFailed handles a failed upload Job. A Job whose loader never ran, or was interrupted, is recreated.
 func (p *planner) uploadFailed(from *Replica, status *flexlvmv1.ReplicaStatus, why string) {
-	if !loaderStarted(p.UploadPod) || wasInterrupted(p.UploadPod) {
+	if !hasLoaderStarted(p.UploadPod) || wasInterrupted(p.UploadPod) {
 		status.Message = couldNotRun(p.UploadPod) + "; it is retried"
 		p.out.Status.Message = "is uploaded to " + p.Source.Target() + "; " + status.Message + giveUpAdvice(from)
 		p.recreateLater(p.UploadJob)

@@ -221,13 +221,13 @@ func TestLoadStaysTheSame(t *testing.T) {
 // A newly registered Node lacks for a while the labels that other programs set, so it counts as not matching only after
 // labelGrace.
 func TestNewNodesMayStillMatch(t *testing.T) {
-	affinity := affinityFor(labelExists("pool"))
+	affinity := requiredAffinity(labelExists("pool"))
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", CreationTimestamp: metav1.NewTime(now)}}
-	seen, err := fitNodes([]*corev1.Node{node}, affinity, nil, now.Add(labelGrace-time.Second))
+	seen, err := classifyNodes([]*corev1.Node{node}, affinity, nil, now.Add(labelGrace-time.Second))
 	require.NoError(t, err)
 	require.Empty(t, seen.notMatching)
 	require.Empty(t, seen.matching)
-	seen, err = fitNodes([]*corev1.Node{node}, affinity, nil, now.Add(labelGrace))
+	seen, err = classifyNodes([]*corev1.Node{node}, affinity, nil, now.Add(labelGrace))
 	require.NoError(t, err)
 	require.True(t, seen.notMatching["n"])
 }
@@ -268,7 +268,7 @@ func TestLoaderPod(t *testing.T) {
 	require.Equal(t, corev1.LabelHostname, pod.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].TopologyKey)
 }
 
-func TestNodesFor(t *testing.T) {
+func TestClassifyNodes(t *testing.T) {
 	node := func(name string, labels map[string]string, taints ...corev1.Taint) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.NodeSpec{Taints: taints}}
 	}
@@ -278,22 +278,22 @@ func TestNodesFor(t *testing.T) {
 		node("c", map[string]string{"disk": "slow"}),
 		node("d", map[string]string{"disk": "fast"}, corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute}),
 	}
-	seen, err := fitNodes(nodes, nil, nil, now)
+	seen, err := classifyNodes(nodes, nil, nil, now)
 	require.NoError(t, err)
 	require.Len(t, seen.fitting, 3)
 	require.Empty(t, seen.notMatching)
-	affinity := affinityFor(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn, Values: []string{"fast"}})
-	seen, err = fitNodes(nodes, affinity, []corev1.Toleration{{Key: "gpu", Value: "yes"}}, now)
+	affinity := requiredAffinity(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn, Values: []string{"fast"}})
+	seen, err = classifyNodes(nodes, affinity, []corev1.Toleration{{Key: "gpu", Value: "yes"}}, now)
 	require.NoError(t, err)
 	require.Equal(t, 3, len(seen.fitting), "a node that is not ready for a while counts")
 	require.Equal(t, map[string]bool{"c": true}, seen.notMatching)
 	require.Equal(t, map[string]bool{"a": true, "b": true, "d": true}, seen.matching)
-	_, err = fitNodes(nodes, affinityFor(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn}), nil, now)
+	_, err = classifyNodes(nodes, requiredAffinity(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn}), nil, now)
 	require.ErrorContains(t, err, `read nodeAffinity, key "disk"`)
 	affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0] = corev1.NodeSelectorTerm{
 		MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"c"}}},
 	}
-	seen, err = fitNodes(nodes, affinity, nil, now)
+	seen, err = classifyNodes(nodes, affinity, nil, now)
 	require.NoError(t, err)
 	require.Len(t, seen.fitting, 1)
 }

@@ -51,7 +51,7 @@ func statusOf(owner *flexlvmv1.VolumeManager, volumes []Outcome, released bool) 
 	return out
 }
 
-// setTruncatedCondition sets which volumes have more replicas than the status lists by name.
+// setTruncatedCondition sets the condition that says which volumes have more replicas than the status lists by name.
 func setTruncatedCondition(out *flexlvmv1.VolumeManagerStatus, generation int64) {
 	var ids []string
 	for _, v := range out.Volumes {
@@ -66,8 +66,8 @@ func setTruncatedCondition(out *flexlvmv1.VolumeManagerStatus, generation int64)
 		fmt.Sprintf("%d of the replicas of %s are listed by name; states counts all of them", mostReplicas, strings.Join(ids, ", ")), "AllListed", "", generation)
 }
 
-// setRefreshedCondition sets whether replicas hold what their sources have, as far as that was checked. There is no
-// condition if it never was.
+// setRefreshedCondition sets the condition that says whether replicas hold what their sources have, as far as that was
+// checked. There is none if it never was.
 func setRefreshedCondition(out *flexlvmv1.VolumeManagerStatus, volumes []Outcome, generation int64) {
 	var stale []string
 	asked := false
@@ -91,7 +91,7 @@ func conditionMessage(lines []string) string {
 // mostAdvice bounds the message of a condition, in bytes.
 const mostAdvice = 4096
 
-// setAdviceCondition sets the messages for users. There is no condition if there never was any message.
+// setAdviceCondition sets the condition with the messages for users. There is none if there never was any message.
 func setAdviceCondition(out *flexlvmv1.VolumeManagerStatus, volumes []Outcome, generation int64) {
 	var lines []string
 	for _, v := range volumes {

@@ -85,9 +85,9 @@ func (p *planner) differs(index int, r *Replica) string {
 	return p.outdated(index, r)
 }
 
-// keepsDropped reports whether a volume that the spec no longer names holds what consumers wrote. Whether that
-// was to be uploaded is no longer known.
-func (p *planner) keepsDropped() bool {
+// planDropped plans a volume that the spec no longer names and that holds what consumers wrote, and reports whether
+// there is one. Whether that was to be uploaded is no longer known.
+func (p *planner) planDropped() bool {
 	if !p.Dropped {
 		return false
 	}

@@ -31,7 +31,7 @@ func TestWhatConsumersWroteIsKept(t *testing.T) {
 		"another source":  {func(s *stage, _ *Replica) { s.Source.URL = "s3://b/q/" }, "it holds what the volume asked for earlier", 1},
 		"a newer flexlvm": {func(_ *stage, r *Replica) { r.Claim.Annotations[annotationLoad] = "of another digest" }, "it holds what the volume asked for earlier", 1},
 		"its node lost its labels": {func(s *stage, r *Replica) {
-			s.NotMatching["node-0"], r.Claim.Annotations[annotationAffinity] = true, affinityDigest(affinityFor(labelExists("pool")))
+			s.NotMatching["node-0"], r.Claim.Annotations[annotationAffinity] = true, affinityDigest(requiredAffinity(labelExists("pool")))
 		}, "its node is no longer among those", 1},
 		"one too many": {func(s *stage, _ *Replica) { s.Config.Replicas = 0 }, "there are more replicas than the volume asks for", 1},
 		"no PersistentVolume": {func(s *stage, r *Replica) {

@@ -61,13 +61,13 @@ func mayAdopt(lv lvm.LogicalVolume) error {
 	case lv.Skipped:
 		return refused("LVM skips the activation of logical volume %s, so no pod would have it after a boot; %s", where, endsSkipping(lv))
 	case lv.Open:
-		return fmt.Errorf("adopt %s: %w: %s; unmount it and take it out of /etc/fstab, then try again", where, ErrInUse, describeUser(lv))
+		return fmt.Errorf("adopt %s: %w: %s; unmount it and take it out of /etc/fstab, then try again", where, ErrInUse, describeLocalUse(lv))
 	}
 	return nil
 }
 
-// describeUser describes how a volume is in use, as far as this mount namespace shows that.
-func describeUser(lv lvm.LogicalVolume) string {
+// describeLocalUse describes how a volume is in use, as far as this mount namespace shows that.
+func describeLocalUse(lv lvm.LogicalVolume) string {
 	if mounted, err := mount.ByDevice(); err == nil {
 		if points, err := mountsOf(lv, mounted); err == nil && len(points) > 0 {
 			return "it is mounted on " + strings.Join(points, ", ")

@@ -50,7 +50,7 @@ func TestMayAdopt(t *testing.T) {
 	require.ErrorIs(t, mayAdopt(lv), ErrInUse)
 }
 
-func TestAdoptionBegun(t *testing.T) {
+func TestUnfinishedAdoption(t *testing.T) {
 	a := Adoption{Group: "data", Name: "wiki", Namespace: "shop", Cluster: "c"}
 	tags := volume.Tags{
 		State: volume.Retained, FS: "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", Size: volume.GiB, Namespace: "shop", Cluster: "c", Kind: volume.Claim, Adopting: true,

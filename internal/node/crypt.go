@@ -25,14 +25,14 @@ func noKeyErr(g volume.Group, n volume.Name) error {
 // returns false without an error only for a volume that may be formatted: one in state creating that was
 // never handed out and whose container was not finished; a container gets its UUID last. No pod has ever had
 // an encrypted volume in that state, whatever became of this node's records (publish).
-func checkHeader(lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, published bool) (bool, error) {
+func checkHeader(lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, mayHoldData bool) (bool, error) {
 	h, err := readHeader(d.Path)
 	switch {
 	case err == nil && h.UUID == tags.LUKS:
 		return true, nil
 	case err != nil && !errors.Is(err, luks.ErrNoHeader):
 		return false, err
-	case tags.State != volume.Creating || published || tags.Clone != "":
+	case tags.State != volume.Creating || mayHoldData || tags.Clone != "":
 		return false, damagedHeaderErr(lv, tags, h, err)
 	}
 	return false, nil
@@ -88,11 +88,11 @@ func (e *Engine) encrypt(ctx context.Context, spec volume.Spec, d lvm.Device, ta
 
 // openOrFormatContainer returns the opened content of a volume that was looked up. If checkHeader reports that
 // a killed call left the container unfinished, openOrFormatContainer formats it.
-func (e *Engine) openOrFormatContainer(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, f found, published bool) (content, error) {
+func (e *Engine) openOrFormatContainer(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, f found, mayHoldData bool) (content, error) {
 	if f.tags.LUKS == "" {
 		return e.contentOf(f.device, f.tags), nil
 	}
-	whole, err := checkHeader(lv, f.tags, f.device, published)
+	whole, err := checkHeader(lv, f.tags, f.device, mayHoldData)
 	switch {
 	case err != nil:
 		return content{}, err

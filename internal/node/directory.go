@@ -141,9 +141,9 @@ func directoryAt(point mount.Point) (volume.Name, bool) {
 	return n, err == nil
 }
 
-// mountedVolume returns the device of the volume that a mount shows. For a directory volume, it is the pool's
+// deviceOfMount returns the device of the volume that a mount shows. For a directory volume, it is the pool's
 // device under the volume's name.
-func mountedVolume(point mount.Point) (lvm.Device, error) {
+func deviceOfMount(point mount.Point) (lvm.Device, error) {
 	d, err := volumeByNumber(point.Number)
 	if err != nil {
 		return d, err

@@ -59,7 +59,7 @@ func (e *Engine) growDirectory(ctx context.Context, p *directoryPool, lv lvm.Log
 	want.Size, want.Inodes = max(want.Size, u.Limit.Size), max(want.Inodes, u.Limit.Inodes)
 	if want != u.Limit {
 		more := volume.DirectorySize(want.Size, want.Inodes) - volume.DirectorySize(u.Limit.Size, u.Limit.Inodes)
-		if err := p.checkRoom(ctx, more, want.Size-u.Limit.Size); err != nil {
+		if err := p.ensureRoom(ctx, more, want.Size-u.Limit.Size); err != nil {
 			return err
 		}
 		// The quota comes first, because the pool's promises are computed from the quotas.

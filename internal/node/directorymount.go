@@ -117,7 +117,7 @@ func (e *Engine) makeDirectory(ctx context.Context, p *directoryPool, spec volum
 	case why != "": // the volume may exist under another name
 		return fmt.Errorf("volume %s is not made: %s", spec.Name, why)
 	}
-	if err := p.checkRoom(ctx, spec.DeviceSize(), spec.Size); err != nil {
+	if err := p.ensureRoom(ctx, spec.DeviceSize(), spec.Size); err != nil {
 		return err
 	}
 	endRoomTurn(ctx)
@@ -198,23 +198,23 @@ func (p *directoryPool) projectOf(dir string) (quota.Project, error) {
 	return id, err
 }
 
-// removeUnfinished removes the unfinished volumes that killed calls have left. The caller holds the pool's
+// removeUnfinishedDirectories removes the unfinished volumes that killed calls have left. The caller holds the pool's
 // lock, so no volume is being created.
-func (p *directoryPool) removeUnfinished(ctx context.Context) error {
+func (p *directoryPool) removeUnfinishedDirectories(ctx context.Context) error {
 	names, err := p.listDir(newDir)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if err := p.removeUnfinishedVolume(ctx, path.Join(newDir, name)); err != nil {
+		if err := p.removeUnfinishedDirectory(ctx, path.Join(newDir, name)); err != nil {
 			return fmt.Errorf("remove what is left of a volume that was never made: %w", err)
 		}
 	}
 	return nil
 }
 
-// removeUnfinishedVolume removes an unfinished volume, which was never handed out, and its quota.
-func (p *directoryPool) removeUnfinishedVolume(ctx context.Context, dir string) error {
+// removeUnfinishedDirectory removes an unfinished volume, which was never handed out, and its quota.
+func (p *directoryPool) removeUnfinishedDirectory(ctx context.Context, dir string) error {
 	data, err := p.Open(path.Join(dir, dataDir))
 	if err == nil {
 		id, err := quota.ProjectOf(data)

@@ -99,12 +99,12 @@ func (e *Engine) poolContent(d lvm.Device, t volume.DirectoryPool) found {
 func (e *Engine) finishPool(ctx context.Context, lv lvm.LogicalVolume, d lvm.Device, t volume.DirectoryPool) error {
 	f := e.poolContent(d, t)
 	rec, err := e.records.read(lv.Group, lv.Name)
-	published := err == nil && rec.VolumeUUID == lv.UUID || err != nil && !errors.Is(err, os.ErrNotExist)
-	whole, err := checkFilesystem(lv, f.tags, f.content, published)
+	recorded := err == nil && rec.VolumeUUID == lv.UUID || err != nil && !errors.Is(err, os.ErrNotExist)
+	whole, err := checkFilesystem(lv, f.tags, f.content, recorded)
 	if err != nil {
 		return err
 	}
-	if !whole || !published {
+	if !whole || !recorded {
 		spec := volume.Spec{Group: lv.Group, Name: lv.Name, Size: t.Size, Layout: volume.Linear}
 		never, err := mayFormat(spec, lv, f, whole)
 		if err != nil {
@@ -282,7 +282,7 @@ func (e *Engine) checkEmpty(ctx context.Context, lv lvm.LogicalVolume) (err erro
 	if len(names) > 0 {
 		return refused("directory pool %s has %s (%s); it is removed when they are gone", p.poolName(), volume.Pluralize(len(names), "volume", "volumes"), names[0])
 	}
-	if err := p.removeUnfinished(ctx); err != nil {
+	if err := p.removeUnfinishedDirectories(ctx); err != nil {
 		return err
 	}
 	others, err := p.foreignEntries()

@@ -23,20 +23,20 @@ func takesOf(u quota.Usage) volume.Bytes {
 	return volume.DirectorySize(max(u.Limit.Size, u.Used), max(u.Limit.Inodes, u.Inodes))
 }
 
-// checkRoom fails unless the pool can promise more bytes than now, by more, and has data bytes free beyond what
+// ensureRoom fails unless the pool can promise more bytes than now, by more, and has data bytes free beyond what
 // its volumes may still write: if a tenant has moved files out of its quota, the others have less space than
 // their quotas promise. It first removes the unfinished volumes of killed calls. The caller holds the pool's
 // lock.
-func (p *directoryPool) checkRoom(ctx context.Context, more, data volume.Bytes) error {
-	leftoverErr := p.removeUnfinished(ctx) // a volume that cannot be removed still takes room
-	if err := p.checkRoomNow(more, data); err != nil {
+func (p *directoryPool) ensureRoom(ctx context.Context, more, data volume.Bytes) error {
+	leftoverErr := p.removeUnfinishedDirectories(ctx) // a volume that cannot be removed still takes room
+	if err := p.ensureRoomNow(more, data); err != nil {
 		return errors.Join(err, leftoverErr)
 	}
 	return nil
 }
 
-// checkRoomNow is checkRoom without the removal of unfinished volumes.
-func (p *directoryPool) checkRoomNow(more, data volume.Bytes) error {
+// ensureRoomNow is ensureRoom without the removal of unfinished volumes.
+func (p *directoryPool) ensureRoomNow(more, data volume.Bytes) error {
 	all, err := p.ensureQuotas()
 	if err != nil {
 		return err

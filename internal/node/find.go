@@ -119,7 +119,7 @@ func (e *Engine) openFromRecord(ctx context.Context, spec volume.Spec, key luks.
 
 // create creates the volume, with all its tags in state creating, and formats it, or creates it as a copy.
 func (e *Engine) create(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
-	if err := e.ensureGroupUUID(ctx, spec); err != nil {
+	if err := e.checkGroupUUID(ctx, spec); err != nil {
 		return found{}, err
 	}
 	if spec.CloneOf != "" {
@@ -154,8 +154,8 @@ func (e *Engine) create(ctx context.Context, spec volume.Spec, key luks.Key) (fo
 	return f, e.format(ctx, spec, f)
 }
 
-// ensureGroupUUID makes sure that the volume group has the UUID that the spec names.
-func (e *Engine) ensureGroupUUID(ctx context.Context, spec volume.Spec) error {
+// checkGroupUUID checks that the volume group has the UUID that the spec names.
+func (e *Engine) checkGroupUUID(ctx context.Context, spec volume.Spec) error {
 	if spec.GroupUUID == "" {
 		return nil
 	}
@@ -210,18 +210,18 @@ func (e *Engine) openExisting(ctx context.Context, spec volume.Spec, key luks.Ke
 	f := found{device: d, tags: tags, key: key}
 	// A record that cannot be read counts as one of this volume, so that nothing is formatted; but it is not
 	// needed if the device holds the file system of the tags.
-	published, unread := e.mayHoldData(lv, tags)
-	if f.content, err = e.openOrFormatContainer(ctx, spec, lv, f, published); err != nil {
+	mayHoldData, unread := e.mayHoldData(lv, tags)
+	if f.content, err = e.openOrFormatContainer(ctx, spec, lv, f, mayHoldData); err != nil {
 		return f, errors.Join(err, unread)
 	}
-	whole, err := checkFilesystem(lv, tags, f.content, published)
+	whole, err := checkFilesystem(lv, tags, f.content, mayHoldData)
 	switch {
 	case err != nil:
 		return f, errors.Join(err, unread)
 	case unread != nil:
 		e.log.WithError(unread).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("this node's record of the volume cannot be read and is rewritten")
 	}
-	if whole && (tags.State != volume.Creating || published) {
+	if whole && (tags.State != volume.Creating || mayHoldData) {
 		return f, nil
 	}
 	return f, e.formatUnlessServed(ctx, spec, lv, f, whole)
@@ -283,14 +283,14 @@ func (e *Engine) lookUpAdmitted(ctx context.Context, spec volume.Spec) (lvm.Logi
 // checkFilesystem reports whether the device holds the file system of the tags. It returns false without an
 // error only for a volume in state creating that was never handed out and whose device has no valid
 // superblock with that UUID; mayFormat decides whether it may be formatted.
-func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, published bool) (bool, error) {
+func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, mayHoldData bool) (bool, error) {
 	id, err := c.uuid(c.path)
 	switch {
 	case err == nil && id == tags.FS:
 		return true, nil
 	case err != nil && !errors.Is(err, errNoFilesystem):
 		return false, err
-	case tags.State != volume.Creating || published:
+	case tags.State != volume.Creating || mayHoldData:
 		return false, damagedErr(lv, tags, c, id, err)
 	}
 	return false, nil

@@ -208,7 +208,7 @@ func (e *Engine) createCopyVolume(ctx context.Context, c *fullCopy) (lvm.Logical
 	fail := func(err error) (lvm.LogicalVolume, volume.Tags, error) {
 		return lvm.LogicalVolume{}, volume.Tags{}, err
 	}
-	if err := e.ensureGroupUUID(ctx, c.spec); err != nil {
+	if err := e.checkGroupUUID(ctx, c.spec); err != nil {
 		return fail(err)
 	}
 	if err := mayGrow(lvm.LogicalVolume{Group: c.spec.Group, Name: c.spec.CloneOf}, c.of, c.spec.Size); err != nil {

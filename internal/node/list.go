@@ -83,7 +83,7 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 	if lv.Name.IsDoomed() {
 		v.State = volume.Doomed
 	}
-	v.Problem, v.Degraded = healthProblem(lv, givenUp(v.State))
+	v.Problem, v.Degraded = healthProblem(lv, isGivenUp(v.State))
 	if v.Problem == "" && t.Adopting {
 		v.Problem = "its adoption is not finished; call `flexlvm volumes adopt` again"
 	}
@@ -106,17 +106,17 @@ func inactiveProblem(lv lvm.LogicalVolume, problem string) string {
 	return cmp.Or(problem, "inactive; its next mount activates it")
 }
 
-// givenUp reports whether nobody needs the data of a volume in this state.
-func givenUp(s volume.State) bool { return s == volume.Unreferenced || s == volume.Doomed }
+// isGivenUp reports whether nobody needs the data of a volume in this state.
+func isGivenUp(s volume.State) bool { return s == volume.Unreferenced || s == volume.Doomed }
 
 // explainCopies adds to the description of a volume what its note of copies says. unusable is why it must not
-// be used because of that. LVM reports no problem of a volume with a copy that is still being rebuilt (isRebuilt).
+// be used because of that. LVM reports no problem of a volume with a copy that is still being rebuilt (isRebuilding).
 func (e *Engine) explainCopies(v *inventory.Volume, lv lvm.LogicalVolume, unusable error) {
 	switch {
 	case v.State == "":
-	case unusable != nil && !givenUp(v.State):
+	case unusable != nil && !isGivenUp(v.State):
 		v.Problem, v.Degraded, v.Outdated = unusable.Error(), false, true
-	case v.Layout == volume.Raid1 && v.Problem == "" && !givenUp(v.State) && e.isRebuilt(lv):
+	case v.Layout == volume.Raid1 && v.Problem == "" && !isGivenUp(v.State) && e.isRebuilding(lv):
 		v.Problem, v.Degraded = fmt.Sprintf("degraded: a copy is not complete yet (%s%% in sync); it can still be used. Keep all its disks until `lvs -o +sync_percent %s/%s` shows 100",
 			cmp.Or(v.SyncPercent, "an unknown "), v.Group, v.Name), true
 	case v.Layout == volume.Raid1 && v.Problem != "" && e.copyNotes.mayExist(v.UUID):
@@ -124,11 +124,11 @@ func (e *Engine) explainCopies(v *inventory.Volume, lv lvm.LogicalVolume, unusab
 	}
 }
 
-// isRebuilt reports whether a raid1 volume has a copy that is not complete yet. Without a note, only LVM's sync action
+// isRebuilding reports whether a raid1 volume has a copy that is not complete yet. Without a note, only LVM's sync action
 // shows that, as after a person has replaced a copy (`lvconvert --replace`): any other sync is the volume's first, or the
 // first of what it has grown by, and is no problem. With a note, any sync may be that of a copy, because a volume that
 // grows while a copy is rebuilt has the action of the growth.
-func (e *Engine) isRebuilt(lv lvm.LogicalVolume) bool {
+func (e *Engine) isRebuilding(lv lvm.LogicalVolume) bool {
 	return lv.Active && lv.Sync != inSyncPercent && (lv.SyncAction == lvm.SyncRecover || e.copyNotes.mayExist(lv.UUID))
 }
 
@@ -167,10 +167,10 @@ func (e *Engine) outdatedCopies(ctx context.Context, lvs []lvm.LogicalVolume) ma
 // while one copy is whole. flexlvm repairs nothing by itself, because the right repair depends on whether the
 // disk comes back. LVM also reports a problem of an intact volume if only the store of one of its copy-on-write
 // snapshots is on a missing disk. Copies that differ matter only while somebody needs the data.
-func healthProblem(lv lvm.LogicalVolume, givenUp bool) (problem string, degraded bool) {
+func healthProblem(lv lvm.LogicalVolume, unneeded bool) (problem string, degraded bool) {
 	mirror := lv.Shape.Layout == volume.Raid1
 	switch {
-	case lv.Health == "" || lv.Health == mismatches && givenUp:
+	case lv.Health == "" || lv.Health == mismatches && unneeded:
 		return "", false
 	case lv.Health == mismatches:
 		return fmt.Sprintf("degraded: its copies were found to differ (LVM says %q); it can still be used. Back it up, then run `lvchange --syncaction repair %s/%s`, which overwrites the others with its first copy that can be read: see docs/node-loss.md#copies-that-differ",

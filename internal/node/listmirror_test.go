@@ -93,7 +93,7 @@ const noDevice = "no such device: /dev/mapper/flexlvm-data"
 
 // A mirror whose only complete copy is lost is lost, so one that is being rebuilt is degraded although LVM reports nothing.
 // Its first sync is no problem. LVM tells the two apart, but not once the mirror has grown: then its note does.
-func TestInventoryOfAMirrorThatIsRebuilt(t *testing.T) {
+func TestInventoryOfAMirrorBeingRebuilt(t *testing.T) {
 	w := watchMirror(t)
 	tags := sourceTags()
 	described := func() inventory.Volume { return w.described(tags) }

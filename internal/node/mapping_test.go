@@ -25,15 +25,15 @@ func TestRecordOfARawBlockVolumeCounts(t *testing.T) {
 	lv, tags := lvm.LogicalVolume{Group: "flexlvm", Name: "a", UUID: "uuid"}, tagsOfRaw(volume.Creating)
 	for state, held := range map[volume.State]bool{volume.Creating: false, volume.Ready: true} {
 		require.NoError(t, e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, tagsOfRaw(state))))
-		published, err := e.mayHoldData(lv, tags)
+		mayHoldData, err := e.mayHoldData(lv, tags)
 		require.NoError(t, err)
-		require.Equal(t, held, published, state)
+		require.Equal(t, held, mayHoldData, state)
 	}
 	require.NoError(t, e.records.remove(lv.Group, lv.Name))
 	require.NoError(t, e.records.mark(lv.Group, lv.Name))
-	published, err := e.mayHoldData(lv, tags)
+	mayHoldData, err := e.mayHoldData(lv, tags)
 	require.Error(t, err)
-	require.True(t, published, "it cannot be read")
+	require.True(t, mayHoldData, "it cannot be read")
 }
 
 // A container is not formatted again beneath blocks that were zeroed through another container. Copied blocks

@@ -13,7 +13,7 @@ import (
 
 // A dead disk of a mirror is replaced. LVM reports no problem while the new copy is built, but the mirror is lost if the
 // disk of the other copy fails meanwhile.
-func TestMirrorThatIsRebuiltIsDegraded(t *testing.T) {
+func TestMirrorBeingRebuiltIsDegraded(t *testing.T) {
 	v := newMirrored(t)
 	v.shell("lvchange --maxrecoveryrate 1m %s/%s", v.group, v.spec.Name)
 	target := v.mount(v.spec, "a")

@@ -54,7 +54,7 @@ func (e *Engine) MountAs(ctx context.Context, spec volume.Spec, as Mounting) err
 	if err := checkBlockMount(spec, as); err != nil {
 		return err
 	}
-	givenUp := e.givenUp(spec)
+	givenUp := e.givenUpAt(spec)
 	return e.retryForRoom(ctx, spec.Group, func(ctx context.Context) error { return e.mount(ctx, spec, as, givenUp) })
 }
 
@@ -88,7 +88,7 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, given
 	if spec.Layout == volume.Directory {
 		return e.mountDirectory(ctx, spec, t, as)
 	}
-	if now := e.givenUp(spec); !now.IsZero() && !now.Equal(givenUp) {
+	if now := e.givenUpAt(spec); !now.IsZero() && !now.Equal(givenUp) {
 		return refused("volume %s/%s was given up while this call waited, and is not made for it; one that comes now gets it", spec.Group, spec.Name)
 	}
 	err = e.findAndMount(ctx, spec, t, as)
@@ -140,7 +140,7 @@ func mountedAlready(spec volume.Spec, target string) (bool, error) {
 		return false, err
 	}
 	top := points[len(points)-1]
-	d, err := mountedVolume(top)
+	d, err := deviceOfMount(top)
 	if err == nil && d.Group == spec.Group && d.Name == spec.Name {
 		return true, nil
 	}
@@ -348,7 +348,7 @@ func (e *Engine) Unmount(ctx context.Context, target string) error {
 			return err
 		}
 		top := points[len(points)-1]
-		d, err := mountedVolume(top)
+		d, err := deviceOfMount(top)
 		if err != nil {
 			return &mount.TargetError{
 				Path:   target,

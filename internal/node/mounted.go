@@ -25,7 +25,7 @@ func mountedAt(g volume.Group, n volume.Name, path string) (lvm.Device, error) {
 		return lvm.Device{}, err
 	}
 	if len(points) > 0 {
-		d, err := mountedVolume(points[len(points)-1])
+		d, err := deviceOfMount(points[len(points)-1])
 		if err == nil && d.Group == g && d.Name == n {
 			return d, nil
 		}

@@ -130,13 +130,14 @@ func replaceRecord(file string, r record, used time.Time) error {
 // mark creates an empty record for a volume without one. It cannot be parsed, so it counts as the record of a
 // volume that a pod has had.
 func (d records) mark(g volume.Group, n volume.Name) error {
-	if err := createRecord(d.file(g, n)); err != nil {
+	if err := createEmptyRecord(d.file(g, n)); err != nil {
 		return fmt.Errorf("mark record: %w", err)
 	}
 	return nil
 }
 
-func createRecord(file string) error {
+// createEmptyRecord creates a file that is not a record yet, so that reading it fails until one replaces it.
+func createEmptyRecord(file string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}

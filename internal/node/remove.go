@@ -62,7 +62,7 @@ func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d volume
 	defer release()
 	lv, tags, err := e.lookUpOwned(ctx, ref, ref.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
-		e.removeGoneRecords(ctx, ref.Group)
+		e.removeRecordsOfGone(ctx, ref.Group)
 		return e.recordTombstone(ref, ref.Kind)
 	}
 	if err != nil {
@@ -221,7 +221,7 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 	if err := mayDoom(ref, lv, tags); err != nil {
 		return false, err
 	}
-	e.removeGoneRecords(ctx, ref.Group)
+	e.removeRecordsOfGone(ctx, ref.Group)
 	if err := e.recordTombstone(ref, tags.Kind); err != nil {
 		return false, err
 	}

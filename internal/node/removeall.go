@@ -14,7 +14,7 @@ import (
 // refused volume does not prevent the removal of the others. A volume that comes into use after it was
 // examined may fail the removal of its whole batch; its other volumes must then be removed alone. The volumes
 // of a group that need no wiping are tagged together and removed together: five LVM commands for six volumes,
-// where Remove takes eleven for each. The commands of removeGoneRecords come on top, once per group.
+// where Remove takes eleven for each. The commands of removeRecordsOfGone come on top, once per group.
 //
 // Killed at any instant, it leaves each volume unreferenced, doomed or gone; the next call of either
 // continues from there.
@@ -140,7 +140,7 @@ func describeUse(lv lvm.LogicalVolume) string {
 
 // commit dooms a batch, removes it, and looks up what is left of it.
 func (e *Engine) commit(ctx context.Context, g volume.Group, refs []Ref, batch []batchItem, errs []error) {
-	e.removeGoneRecords(ctx, g)
+	e.removeRecordsOfGone(ctx, g)
 	batch = slices.DeleteFunc(batch, func(one batchItem) bool {
 		if one.tags.State == volume.Doomed || one.lv.Name.IsDoomed() {
 			return false // it has no record any more, and another volume may have its name

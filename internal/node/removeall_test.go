@@ -143,7 +143,7 @@ func TestInventoryOfAnExportedGroup(t *testing.T) {
 }
 
 // The records of other doomed volumes are removed once per batch.
-func TestABatchSweepsOnce(t *testing.T) {
+func TestABatchRemovesGoneRecordsOnce(t *testing.T) {
 	e, g, refs := batchOfTwo(t, func(g *fakeGroup) { g.removes = true })
 	other := volume.Name("other").Doomed()
 	require.NoError(t, e.records.write("flexlvm", other, record{State: volume.Doomed, VolumeUUID: "uuid", Wiped: volume.GiB}))

@@ -41,7 +41,7 @@ func (e *Engine) MakeSnapshotIf(ctx context.Context, o Order, wanted func(contex
 	if err := checkSnapshot(o.Spec); err != nil {
 		return inventory.Volume{}, err
 	}
-	givenUp := e.givenUp(o.Spec)
+	givenUp := e.givenUpAt(o.Spec)
 	if err := wanted(ctx); err != nil {
 		return inventory.Volume{}, err
 	}
@@ -93,7 +93,7 @@ func (e *Engine) makeSnapshot(ctx context.Context, o Order, givenUp time.Time) (
 func (e *Engine) findSnapshot(ctx context.Context, spec volume.Spec, givenUp time.Time) (lvm.LogicalVolume, volume.State, error) {
 	lv, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
-		if now := e.givenUp(spec); !now.IsZero() && !now.Equal(givenUp) {
+		if now := e.givenUpAt(spec); !now.IsZero() && !now.Equal(givenUp) {
 			return lv, "", refused("snapshot %s/%s was given up while this call waited, and is not taken for it", spec.Group, spec.Name)
 		}
 		if since, ok := e.records.blockedByTombstone(spec.Group, spec.Name, e.now()); ok {
@@ -112,7 +112,7 @@ func (e *Engine) findSnapshot(ctx context.Context, spec volume.Spec, givenUp tim
 }
 
 func (e *Engine) takeSnapshot(ctx context.Context, o Order) (inventory.Volume, error) {
-	if err := e.ensureGroupUUID(ctx, o.Spec); err != nil {
+	if err := e.checkGroupUUID(ctx, o.Spec); err != nil {
 		return inventory.Volume{}, err
 	}
 	err := e.locked(ctx, o.Group, o.CloneOf, func() error {

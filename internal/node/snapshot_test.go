@@ -58,7 +58,7 @@ func TestASnapshotThatWasGivenUpIsTakenAgain(t *testing.T) {
 	for range 2 {
 		_, err = e.MakeSnapshot(t.Context(), spec)
 		require.ErrorContains(t, err, "the source volume does not exist")
-		began := e.givenUp(spec)
+		began := e.givenUpAt(spec)
 		now = now.Add(time.Second)
 		require.NoError(t, e.Release(t.Context(), ref, volume.Unreferenced, volume.Disposal{}))
 		_, err = e.makeSnapshot(t.Context(), Order{Spec: spec}, began)

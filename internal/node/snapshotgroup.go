@@ -37,7 +37,7 @@ func (e *Engine) MakeSnapshotGroupIf(ctx context.Context, orders []Order, wanted
 	}
 	g := snapshotGroup{engine: e, members: make([]member, len(orders))}
 	for i, o := range orders {
-		g.members[i] = member{order: o, givenUp: e.givenUp(o.Spec)}
+		g.members[i] = member{order: o, givenUp: e.givenUpAt(o.Spec)}
 	}
 	if err := wanted(ctx); err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (g *snapshotGroup) prepare(ctx context.Context) (err error) {
 	stores := map[volume.Group]volume.Bytes{}
 	for i := range g.members {
 		m := &g.members[i]
-		if err := g.engine.ensureGroupUUID(ctx, m.order.Spec); err != nil {
+		if err := g.engine.checkGroupUUID(ctx, m.order.Spec); err != nil {
 			return err
 		}
 		if m.origin, m.of, m.content, err = g.engine.snapshotSource(ctx, m.order); err != nil {

@@ -22,15 +22,15 @@ const tombstoneLife = time.Hour
 //
 // A dataset's replica and a snapshot may be created again under their names, the latter because the CSI
 // snapshotter retries a failed snapshot under the same name: their tombstones keep out only calls that began
-// before they were given up (see givenUp).
+// before they were given up (see givenUpAt).
 func (d records) writeTombstone(g volume.Group, n volume.Name, kind volume.Kind, now time.Time) error {
 	return d.write(g, n, record{State: volume.Doomed, Since: now, Kind: kind})
 }
 
-// givenUp returns when a dataset's replica, or a snapshot, was last given up, as far as this node still
+// givenUpAt returns when a dataset's replica, or a snapshot, was last given up, as far as this node still
 // knows; zero for any other volume. If it returns another time than when a call began, the call is for a
 // volume that is no longer wanted, and must not create it.
-func (e *Engine) givenUp(spec volume.Spec) time.Time {
+func (e *Engine) givenUpAt(spec volume.Spec) time.Time {
 	if !reusesName(spec.Kind) || spec.ReadOnly {
 		return time.Time{}
 	}
@@ -100,7 +100,7 @@ func (e *Engine) expireTombstones(g volume.Group, held volume.Name) {
 		if n == held {
 			err = e.records.expireTombstone(g, n, e.now())
 		} else {
-			err = e.expireOne(g, n)
+			err = e.tryExpireTombstone(g, n)
 		}
 		if err != nil {
 			e.log.WithError(err).Warn(recordStays)
@@ -124,23 +124,23 @@ func (e *Engine) recordedNames(g volume.Group) (all []volume.Name) {
 	return all
 }
 
-// removeGoneRecords removes the records of doomed volumes that are gone: the call that removed the volume was
+// removeRecordsOfGone removes the records of doomed volumes that are gone: the call that removed the volume was
 // killed before it removed the record, and no later call is for that volume. Only removals call it, not
 // mounts, because it may run LVM.
-func (e *Engine) removeGoneRecords(ctx context.Context, g volume.Group) {
+func (e *Engine) removeRecordsOfGone(ctx context.Context, g volume.Group) {
 	for _, n := range e.recordedNames(g) {
 		if !n.IsDoomed() {
 			continue
 		}
-		if err := e.removeGoneRecord(ctx, g, n); err != nil {
+		if err := e.removeRecordIfGone(ctx, g, n); err != nil {
 			e.log.WithError(err).Warn(recordStays)
 		}
 	}
 }
 
-// removeGoneRecord removes a record if LVM sees the group without its volume. While a volume is being wiped, its
+// removeRecordIfGone removes a record if LVM sees the group without its volume. While a volume is being wiped, its
 // record holds the progress.
-func (e *Engine) removeGoneRecord(ctx context.Context, g volume.Group, n volume.Name) error {
+func (e *Engine) removeRecordIfGone(ctx context.Context, g volume.Group, n volume.Name) error {
 	release, acquired, err := e.locks.Try(volumeLock(g, n))
 	if err != nil || !acquired {
 		return err
@@ -158,9 +158,9 @@ func (d records) tombstoneDue(g volume.Group, n volume.Name, now time.Time) bool
 	return err == nil && r.State == volume.Doomed && (r.expired(now) || r.Since.After(now))
 }
 
-// expireOne calls expireTombstone under the volume's lock, if that is free: a volume of the same name may have
+// tryExpireTombstone calls expireTombstone under the volume's lock, if that is free: a volume of the same name may have
 // been created meanwhile.
-func (e *Engine) expireOne(g volume.Group, n volume.Name) error {
+func (e *Engine) tryExpireTombstone(g volume.Group, n volume.Name) error {
 	release, acquired, err := e.locks.Try(volumeLock(g, n))
 	if err != nil || !acquired {
 		return err

@@ -75,21 +75,21 @@ func TestTombstoneOfAReplica(t *testing.T) {
 		return served
 	}
 	require.False(t, served())
-	require.Zero(t, e.givenUp(spec))
+	require.Zero(t, e.givenUpAt(spec))
 	ref := Ref{Group: spec.Group, Name: spec.Name, Kind: volume.Dataset}
 	require.NoError(t, e.recordTombstone(ref, ref.Kind))
 	require.False(t, served())
-	require.Equal(t, now, e.givenUp(spec))
+	require.Equal(t, now, e.givenUpAt(spec))
 	_, ok := e.records.blockedByTombstone(spec.Group, spec.Name, now)
 	require.False(t, ok)
 	now = now.Add(time.Minute)
 	require.NoError(t, e.recordTombstone(ref, ref.Kind))
-	require.Equal(t, now, e.givenUp(spec))
-	require.Zero(t, e.givenUp(readerSpec()), "a reader makes nothing")
+	require.Equal(t, now, e.givenUpAt(spec))
+	require.Zero(t, e.givenUpAt(readerSpec()), "a reader makes nothing")
 
 	require.NoError(t, e.records.write(spec.Group, spec.Name, newRecord("uuid", replicaTags())))
 	require.True(t, served())
-	require.Zero(t, e.givenUp(spec))
+	require.Zero(t, e.givenUpAt(spec))
 	require.NoError(t, os.WriteFile(e.records.file(spec.Group, spec.Name), []byte("{"), 0o600))
 	require.True(t, served(), "a record that is torn")
 
@@ -171,7 +171,7 @@ func TestRecordsOfDoomedVolumesThatAreGone(t *testing.T) {
 		require.NoError(t, e.Release(t.Context(), Ref{Group: g, Name: "other", Kind: volume.Claim}, volume.Unreferenced, volume.Disposal{}))
 	}
 	group.report = errors.New("no answer")
-	e.removeGoneRecords(t.Context(), g)
+	e.removeRecordsOfGone(t.Context(), g)
 	require.Equal(t, []volume.Name{"doomed_gone", "doomed_locked", "doomed_there"}, e.recordedNames(g))
 	group.report = nil
 	release()

@@ -21,8 +21,8 @@ type createJob struct {
 	object *corev1.PersistentVolume
 	// group lists all snapshots of the group, if this one is taken together with others; else nil.
 	group []createJob
-	// sourceLost is why the source of this copy has lost its content, according to the source's PersistentVolume.
-	sourceLost string
+	// whySourceLost is why the source of this copy has lost its content, according to the source's PersistentVolume.
+	whySourceLost string
 }
 
 // id returns the UID of the job's PersistentVolume, which identifies its retries.
@@ -41,7 +41,7 @@ func (d *Daemon) enqueueCreates(f observation) {
 		if d.createRetries.waits(string(c.UID), f.at) || busy && atWork.pv.UID == c.UID || slowBusy && slowAtWork.pv.UID == c.UID {
 			continue
 		}
-		j := createJob{pv: c, object: f.objects[c.PV], sourceLost: f.lostSource(&c)}
+		j := createJob{pv: c, object: f.objects[c.PV], whySourceLost: f.whySourceLost(&c)}
 		if c.SnapshotGroup != "" {
 			if j.group = groupOf(f, &c); j.group == nil {
 				continue
@@ -76,14 +76,14 @@ func (d *Daemon) runCreateJob(ctx context.Context, j createJob) {
 	}
 	defer d.kick()
 	if err == nil {
-		d.createSucceeded(j)
+		d.noteCreated(j)
 		log.Info("Volume made as a copy", "volume", eviction.KeyOfPersistentVolume(&c).String(), "of", c.CloneOf, "persistentvolume", c.PV)
 		message := "the copy of volume " + string(c.CloneOf) + " is taken: later writes to that volume are not in it"
 		d.events.onVolume(j.object, normal, "VolumeCopied", message)
 		d.events.onClaim(ctx, claimOfObject(j.object), normal, "VolumeCopied", message)
 		return
 	}
-	if d.createFailed(ctx, j, "Copy could not be made", err) {
+	if d.noteCreateFailed(ctx, j, "Copy could not be made", err) {
 		message := err.Error() + "; it is retried"
 		d.events.onVolume(j.object, warning, "VolumeNotCopied", message)
 		d.events.onClaim(ctx, claimOfObject(j.object), warning, "VolumeNotCopied", message)
@@ -93,15 +93,15 @@ func (d *Daemon) runCreateJob(ctx context.Context, j createJob) {
 // makeCopy does not copy a snapshot that is recorded as lost, whatever the node shows now: after a reboot, LVM may show a
 // snapshot as valid again that is not.
 func (d *Daemon) makeCopy(ctx context.Context, j createJob) error {
-	if j.sourceLost != "" {
-		return fmt.Errorf("copy snapshot %s/%s: it is lost, as its PersistentVolume says: %s", j.pv.Group, j.pv.CloneOf, j.sourceLost)
+	if j.whySourceLost != "" {
+		return fmt.Errorf("copy snapshot %s/%s: it is lost, as its PersistentVolume says: %s", j.pv.Group, j.pv.CloneOf, j.whySourceLost)
 	}
 	return d.engine.MakeClone(ctx, specOf(&j.pv))
 }
 
-// lostSource returns why the source of a copy has lost its content, according to the source's PersistentVolume; empty if
+// whySourceLost returns why the source of a copy has lost its content, according to the source's PersistentVolume; empty if
 // it has not, or if the copy no longer needs it.
-func (f observation) lostSource(c *persistentvolume.Volume) string {
+func (f observation) whySourceLost(c *persistentvolume.Volume) string {
 	key := eviction.KeyOfPersistentVolume(c)
 	if slices.ContainsFunc(f.inventory.Volumes, func(v inventory.Volume) bool { return eviction.KeyOf(&v) == key && v.Fill == volume.FillCopied }) {
 		return ""
@@ -123,14 +123,14 @@ func specOf(c *persistentvolume.Volume) volume.Spec {
 	}
 }
 
-// createSucceeded clears the failures of a job.
-func (d *Daemon) createSucceeded(j createJob) {
+// noteCreated clears the failures of a job.
+func (d *Daemon) noteCreated(j createJob) {
 	d.createRetries.clear(j.id())
 	d.dedupe.end(j.topic())
 }
 
-// createFailed schedules a job's retry. If the error is new, it logs what has failed, and returns true.
-func (d *Daemon) createFailed(ctx context.Context, j createJob, what string, err error) bool {
+// noteCreateFailed schedules a job's retry. If the error is new, it logs what has failed, and returns true.
+func (d *Daemon) noteCreateFailed(ctx context.Context, j createJob, what string, err error) bool {
 	c, now := j.pv, d.cfg.Now()
 	b := d.createRetries.add(j.id(), now, err.Error())
 	if !d.dedupe.note(j.topic(), err.Error(), now) {

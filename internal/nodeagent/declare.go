@@ -116,7 +116,7 @@ func (d *Daemon) attachLoops(ctx context.Context) {
 // because existing volumes do not depend on it.
 func (d *Daemon) declare(ctx context.Context) {
 	s := d.declared
-	if s == nil || !s.watch.HasSynced() || !d.discoverer.hasScanned() {
+	if s == nil || !s.watch.HasSynced() || !d.discoverer.firstScanOver() {
 		return
 	}
 	shown, now := s.shown(), d.cfg.Now()
@@ -124,7 +124,7 @@ func (d *Daemon) declare(ctx context.Context) {
 	if s.known && seen == s.seen && now.Sub(s.at) < declareEvery && !now.Before(s.at) {
 		return
 	}
-	if len(shown) > 0 && !d.discoverer.awaitedVolumes() {
+	if len(shown) > 0 && !d.discoverer.ensureVolumeWatch() {
 		return
 	}
 	s.seen, s.at = seen, now
@@ -207,7 +207,7 @@ func (d *Daemon) markReported(ctx context.Context, all []volumegroup.Declaration
 	if len(all) == 0 {
 		return nil
 	}
-	own, err := d.ownStorage(ctx)
+	own, err := d.ensureNodeStorage(ctx)
 	if err != nil {
 		return err
 	}

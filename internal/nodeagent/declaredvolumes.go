@@ -25,11 +25,11 @@ func (d *Daemon) prepare(ctx context.Context, j createJob, spec volume.Spec) {
 	switch {
 	case errors.Is(err, errNotWanted):
 	case err != nil:
-		if d.createFailed(ctx, j, "Declared volume could not be created", err) {
+		if d.noteCreateFailed(ctx, j, "Declared volume could not be created", err) {
 			d.events.onVolume(j.object, warning, "VolumeNotMade", err.Error()+"; it is retried")
 		}
 	default:
-		d.createSucceeded(j)
+		d.noteCreated(j)
 		klog.FromContext(ctx).Info("Declared volume created", "volume", eviction.KeyOfPersistentVolume(&c).String(), "persistentvolume", c.PV)
 		d.events.onVolume(j.object, normal, "VolumeMade", "the volume was created and waits for its claim")
 	}
@@ -72,8 +72,8 @@ func declaredVolumes(f observation, failed func(id string) (why string)) (out []
 	return out[:min(len(out), flexlvmv1.MostDeclaredVolumes)]
 }
 
-// createError returns the last error of creating a declared volume; empty if there was no attempt.
-func (d *Daemon) createError(id string) string {
+// whyNotCreated returns the last error of creating a declared volume; empty if there was no attempt.
+func (d *Daemon) whyNotCreated(id string) string {
 	r, _ := d.createRetries.failed(id)
 	return r.why
 }

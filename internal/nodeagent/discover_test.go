@@ -46,7 +46,7 @@ func (f *fakeDisks) with(g func()) {
 	g()
 }
 
-// blockScans blocks scans until goOn is called or the test ends. Each scan that starts sends to looks.
+// blockScans blocks scans until goOn is called or the test ends. Each scan that starts sends to scans.
 func (r *rig) blockScans(disks *fakeDisks) (scans chan struct{}, goOn func()) {
 	scans = make(chan struct{}, 100)
 	let := make(chan struct{})

@@ -106,7 +106,7 @@ func isClosed(c chan struct{}) bool {
 
 // Pods mount all the time, so not every scan gets the node's labels; but every scan that may clean a disk does. A disk
 // that is kept is not cleaned.
-func TestNodeIsReadForLooksThatMayClean(t *testing.T) {
+func TestNodeIsReadForScansThatMayClean(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
 	r.start()

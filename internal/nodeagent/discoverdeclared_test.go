@@ -37,27 +37,27 @@ func (m *fakeMaker) refusedFor(says string) (yes bool) {
 }
 
 // A scan may offer the disks of a group, so no group is made during a scan. It is made after the scan.
-func TestDeclaredGroupDuringALook(t *testing.T) {
+func TestDeclaredGroupDuringAScan(t *testing.T) {
 	t.Parallel()
 	r, disks, maker := newSharedRig(t)
 	r.start()
 	r.discoveredIs(flexlvmv1.DiscoveredReady)
-	looks, goOn := r.blockScans(disks)
+	scans, goOn := r.blockScans(disks)
 	r.api.putDiscovery()
-	waitFor(t, looks, "it does not look")
+	waitFor(t, scans, "it does not scan")
 	r.api.putGroup(volumeGroup("a"))
-	r.eventually(func() bool { return maker.refusedFor("the disks are being examined for the VolumeDiscovery") }, "it is made during a look")
+	r.eventually(func() bool { return maker.refusedFor("the disks are being examined for the VolumeDiscovery") }, "it is made during a scan")
 	goOn()
 	r.eventually(maker.confirmed, "it is never made")
 }
 
 // While a group is made, no scan runs: it would offer disks that are not yet part of the group.
-func TestNobodyLooksWhileAGroupIsMade(t *testing.T) {
+func TestNoScanWhileAGroupIsCreated(t *testing.T) {
 	t.Parallel()
 	r, disks, maker := newSharedRig(t)
 	r.start()
 	r.discoveredIs(flexlvmv1.DiscoveredReady)
-	looks := make(chan struct{}, 100)
+	scans := make(chan struct{}, 100)
 	made := make(chan bool, 100)
 	maker.with(func() {
 		maker.answer = func(d volumegroup.Declaration) volumegroup.Outcome {
@@ -65,10 +65,10 @@ func TestNobodyLooksWhileAGroupIsMade(t *testing.T) {
 			if maker.confirm[len(maker.confirm)-1] != nil {
 				return out
 			}
-			disks.with(func() { disks.finding = func() { looks <- struct{}{} } })
+			disks.with(func() { disks.finding = func() { scans <- struct{}{} } })
 			r.api.putDiscovery()
 			select {
-			case <-looks:
+			case <-scans:
 				made <- false
 			case <-time.After(3 * time.Second): // longer than the pause between scans
 				made <- true
@@ -80,12 +80,12 @@ func TestNobodyLooksWhileAGroupIsMade(t *testing.T) {
 	select {
 	case alone := <-made:
 		if !alone {
-			t.Fatal("it looks while a group is made")
+			t.Fatal("it scans while a group is made")
 		}
 	case <-time.After(soon):
 		t.Fatal("no group is made")
 	}
-	waitFor(t, looks, "it never looks again")
+	waitFor(t, scans, "it never scans again")
 }
 
 // A group is made only if the last scan followed the current VolumeDiscovery.

@@ -55,8 +55,8 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 			c.verdict.State, c.ending = discovery.Cleaning, true
 		}
 		s.setScanPath(c.path)
-		s.checkOffer(ctx, c, ledger)
-		s.checkUnclaimed(ctx, c)
+		s.refuseUnofferable(ctx, c, ledger)
+		s.withdrawIfNotBlank(ctx, c)
 		if c.verdict.State != discovery.Cleaning {
 			// Another program may use the disk now and write to the erased part, so a later erasure starts from
 			// the beginning.

@@ -11,7 +11,7 @@ import (
 
 // A scan that still runs after its daemon has stopped saves and starts nothing, because the next daemon may be
 // running already.
-func TestClosedDiscovererNotesNothing(t *testing.T) {
+func TestClosedDiscovererSavesNothing(t *testing.T) {
 	s := &discoverer{file: filepath.Join(t.TempDir(), "discovered.json"), closed: true}
 	require.ErrorIs(t, s.saveLedger(discovery.Ledger{"naa.5000": {Path: "/mnt/fast/a"}}), errEnding)
 	require.NoFileExists(t, s.file)

@@ -58,7 +58,7 @@ func TestDiscoveredTwice(t *testing.T) {
 }
 
 // While scans fail, no disk is cleaned, and a disk that was ready no longer is.
-func TestDiscoveredWhileNobodyCanLook(t *testing.T) {
+func TestDiscoveredWhileScansFail(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
 	r.start()
@@ -106,9 +106,9 @@ func TestDiscoveredIsKeptWhileItIsErased(t *testing.T) {
 	r.api.put(static("pv-1", pvReleased))
 	r.start()
 	waitFor(t, blocked.begun, "it does not begin to clean")
-	looks, goOn := r.blockScans(disks)
+	scans, goOn := r.blockScans(disks)
 	r.api.putDiscovery()
-	waitFor(t, looks, "it does not look")
+	waitFor(t, scans, "it does not scan")
 	r.api.put(static("pv-1", pvReleased, pvRetain))
 	waitFor(t, blocked.stopped, "it goes on cleaning")
 	goOn()

@@ -80,13 +80,13 @@ func TestScanThatHangs(t *testing.T) {
 	waitFor(t, blocked.stopped, "it goes on cleaning")
 
 	// The results of the hung scan are dropped, and the disks are scanned again.
-	looks, goOnLooking := r.blockScans(disks)
+	scans, goOnScanning := r.blockScans(disks)
 	goOn()
-	waitFor(t, looks, "it does not look again")
+	waitFor(t, scans, "it does not scan again")
 	r.rounds(2)
-	require.True(t, refused(), "it is ready by an old look")
+	require.True(t, refused(), "it is ready by an old scan")
 	disks.with(func() { disks.cleaning = nil })
-	goOnLooking()
+	goOnScanning()
 	r.eventually(func() bool { return !refused() }, "it is not ready again")
 	r.clock.pass(time.Minute) // the backoff of the stopped cleaning
 	r.eventually(func() bool { return r.discoveredAt("/mnt/fast/a").State == flexlvmv1.DiscoveredCleaned }, "it is not cleaned")
@@ -107,10 +107,10 @@ func TestCleaningIsNotConfirmedWhileAScanHangs(t *testing.T) {
 func TestDaemonEndsWhileAScanHangs(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
-	looks, _ := r.blockScans(disks)
+	scans, _ := r.blockScans(disks)
 	stop := r.start()
-	waitFor(t, looks, "it does not look")
+	waitFor(t, scans, "it does not scan")
 	ended := make(chan struct{})
 	go func() { stop(); close(ended) }()
-	waitFor(t, ended, "it waits for the look")
+	waitFor(t, ended, "it waits for the scan")
 }

@@ -92,8 +92,8 @@ func (s *discoverer) listHolders(ctx context.Context) error {
 	return nil
 }
 
-// checkOffer checks a disk that has no PersistentVolume and is offered, or about to be.
-func (s *discoverer) checkOffer(ctx context.Context, c *discoveredCase, ledger discovery.Ledger) {
+// refuseUnofferable refuses a disk without a PersistentVolume that is offered, or about to be, if it must not be offered.
+func (s *discoverer) refuseUnofferable(ctx context.Context, c *discoveredCase, ledger discovery.Ledger) {
 	if c.verdict.State != discovery.Ready {
 		return
 	}
@@ -117,13 +117,13 @@ func (s *discoverer) checkOffer(ctx context.Context, c *discoveredCase, ledger d
 		c.refuseForNow(was, err.Error())
 		return
 	}
-	s.checkFree(ctx, c, was)
+	s.refuseIfHeld(ctx, c, was)
 }
 
-// checkFree refuses a disk that has a PersistentVolume on another node: the disk was moved, or both nodes see
+// refuseIfHeld refuses a disk that has a PersistentVolume on another node: the disk was moved, or both nodes see
 // it. This node's ledger does not know of that use, and the data would reach the next tenant once that
 // PersistentVolume is deleted.
-func (s *discoverer) checkFree(ctx context.Context, c *discoveredCase, was discovery.Entry) {
+func (s *discoverer) refuseIfHeld(ctx context.Context, c *discoveredCase, was discovery.Entry) {
 	id, now := c.id(), s.d.cfg.Now()
 	if was.Offered && now.Sub(s.free[id]) < maxOfferAge {
 		return

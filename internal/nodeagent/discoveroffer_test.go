@@ -34,7 +34,7 @@ func (r *rig) scans(disks *fakeDisks, n int) {
 		scanned := make(chan struct{}, 100)
 		disks.with(func() { disks.finding = func() { scanned <- struct{}{} } })
 		r.api.putDiscovery()
-		waitFor(r.t, scanned, "it does not look")
+		waitFor(r.t, scanned, "it does not scan")
 	}
 	disks.with(func() { disks.finding = nil })
 }
@@ -95,7 +95,7 @@ func TestDiscoveredDiskOfAnotherNode(t *testing.T) {
 }
 
 // All PersistentVolumes are listed once in a scan that makes an offer, and in no other scan.
-func TestDiscoveredIsAskedForOnce(t *testing.T) {
+func TestHoldersAreListedOnce(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
 	disks.found = append(disks.found, discovery.Found{Class: "fast", Path: "/mnt/fast/b", Kind: discovery.Device, Disk: "naa.6000", Size: 1 << 30})
@@ -103,9 +103,9 @@ func TestDiscoveredIsAskedForOnce(t *testing.T) {
 	r.start()
 	r.scans(disks, 2)
 	require.Zero(t, r.listed(), "nothing is offered")
-	looks, goOn := r.blockScans(disks)
+	scans, goOn := r.blockScans(disks)
 	r.api.putDiscovery()
-	waitFor(t, looks, "it does not look")
+	waitFor(t, scans, "it does not scan")
 	disks.with(func() { disks.owned = nil }) // before the next scan, so that one scan offers both
 	goOn()
 	r.scans(disks, 3)
@@ -243,15 +243,15 @@ func TestDiscoveredPartOfWhatWasNotCleaned(t *testing.T) {
 }
 
 // A PersistentVolume that was created and deleted between two scans has used the disk as well.
-func TestDiscoveredBetweenTwoLooks(t *testing.T) {
+func TestDiscoveredBetweenTwoScans(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
 	r.start()
 	first := r.discoveredIs(flexlvmv1.DiscoveredReady).Offer
-	looks, goOn := r.blockScans(disks)
+	scans, goOn := r.blockScans(disks)
 	disks.with(func() { disks.full = errors.New("it holds a database") })
 	r.api.putDiscovery()
-	waitFor(t, looks, "it does not look")
+	waitFor(t, scans, "it does not scan")
 	r.api.put(static("pv-1"))
 	r.api.remove("static-a")
 	goOn()

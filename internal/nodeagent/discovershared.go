@@ -53,8 +53,8 @@ func (s *discoverer) checkOnlyVolume(ctx context.Context, v *corev1.PersistentVo
 // firstScanTimeout is how long groups wait for the first scan. Then they report that they wait.
 const firstScanTimeout = time.Minute
 
-// hasScanned reports whether the first scan has ended, failed, or had its time.
-func (s *discoverer) hasScanned() bool {
+// firstScanOver reports whether the first scan has ended, failed, or had its time.
+func (s *discoverer) firstScanOver() bool {
 	if s == nil {
 		return true
 	}

@@ -69,9 +69,9 @@ func (s *discoverer) needsVolumes() bool {
 	return err != nil || len(ledger) > 0
 }
 
-// awaitedVolumes starts the watch of discovered PersistentVolumes if necessary. It reports whether that has synced, or
+// ensureVolumeWatch starts the watch of discovered PersistentVolumes if necessary. It reports whether that has synced, or
 // has had firstScanTimeout to do so; disksSeen then still reports the disks as unknown.
-func (s *discoverer) awaitedVolumes() bool {
+func (s *discoverer) ensureVolumeWatch() bool {
 	if s == nil {
 		return true
 	}

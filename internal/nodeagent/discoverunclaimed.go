@@ -20,10 +20,10 @@ func unclaimed(v *corev1.PersistentVolume) bool {
 	return v != nil && v.Spec.ClaimRef == nil && v.Status.Phase == corev1.VolumeAvailable && v.DeletionTimestamp == nil
 }
 
-// checkUnclaimed refuses a PersistentVolume without a claim whose device holds data that kubelet would format,
+// withdrawIfNotBlank refuses a PersistentVolume without a claim whose device holds data that kubelet would format,
 // and lets the provisioner delete it: earlier versions created such objects. A blank device is read only once
 // by this process.
-func (s *discoverer) checkUnclaimed(ctx context.Context, c *discoveredCase) {
+func (s *discoverer) withdrawIfNotBlank(ctx context.Context, c *discoveredCase) {
 	if c.verdict.State != discovery.Provided || c.class.Name == "" || !unclaimed(c.object) || s.blank[string(c.object.UID)] {
 		return
 	}

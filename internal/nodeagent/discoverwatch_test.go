@@ -68,7 +68,7 @@ func TestCleaningIsStoppedByItsVolume(t *testing.T) {
 
 // A PersistentVolume that no scan has seen has used its disk nevertheless, which is recorded. The deletion of one
 // whose disk was cleaned changes nothing.
-func TestVolumesThatCameAndWentAreNoted(t *testing.T) {
+func TestVolumesThatCameAndWentAreRecorded(t *testing.T) {
 	offered := discovery.Entry{Offer: 3, Offered: true, Volume: "pv-0", Cleaned: []string{"pv-0"}}
 	cleaned := discovery.Entry{Offer: 3, Volume: "pv-1", Claim: "claim-1", Cleaned: []string{"pv-1"}}
 	for name, c := range map[string]struct {

@@ -54,7 +54,7 @@ func (l *diskLoad) measure(now time.Time, pools []inventory.Pool) map[volume.Poo
 			}
 			most = max(most, s.busy)
 		}
-		out[p.Name] = l.roundLoad(p.Name, 100*most)
+		out[p.Name] = l.quantizeLoad(p.Name, 100*most)
 	}
 	l.devices, l.reported = seen, out
 	return out
@@ -77,9 +77,9 @@ func (l *diskLoad) sample(now time.Time, device string) sample {
 	return is
 }
 
-// roundLoad rounds to steps. The last value stays unless the load has moved by most of a step, because a load
+// quantizeLoad rounds to steps. The last value stays unless the load has moved by most of a step, because a load
 // between two steps would be reported again every round.
-func (l *diskLoad) roundLoad(pool volume.PoolName, percent float64) int {
+func (l *diskLoad) quantizeLoad(pool volume.PoolName, percent float64) int {
 	was := l.reported[pool]
 	if math.Abs(percent-float64(was)) < 0.8*busyStep {
 		return was

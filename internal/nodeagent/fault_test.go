@@ -350,7 +350,7 @@ func TestDryRun(t *testing.T) {
 
 // A waiting removal was decided by a round that had confirmed it with the API server. After a failed round it is no
 // longer confirmed, so the volume stays.
-func TestFailedRoundHoldsRemovals(t *testing.T) {
+func TestFailedRoundClearsRemovals(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	wiping := make(chan struct{})

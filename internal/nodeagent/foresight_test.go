@@ -257,7 +257,7 @@ func TestReleasedAreBoundedBesideAPoolThatIsNotSeen(t *testing.T) {
 	}
 	unseen := was.Released
 	for range 5 {
-		was = statusOf(was, f, report{origin: unknown, createError: func(string) string { return "" }})
+		was = statusOf(was, f, report{origin: unknown, whyNotCreated: func(string) string { return "" }})
 		require.Len(t, was.Released, maxReleased)
 		require.Equal(t, unseen, was.Released[40:])
 	}
@@ -267,7 +267,7 @@ func TestReleasedAreBoundedBesideAPoolThatIsNotSeen(t *testing.T) {
 	f.inventory.Pools[1].Name, f.result.Released = "g", f.result.Released[:3]
 	was = flexlvmv1.NodeStorageStatus{}
 	for range 5 {
-		was = statusOf(was, f, report{origin: unknown, createError: func(string) string { return "" }})
+		was = statusOf(was, f, report{origin: unknown, whyNotCreated: func(string) string { return "" }})
 		require.Len(t, was.Released, 3)
 	}
 }
@@ -297,7 +297,7 @@ func TestUndeleteBesideAPoolThatIsNotSeen(t *testing.T) {
 				Released: second(evictiontest.HoursAgo(float64(i + 100))), Kept: flexlvmv1.KeptProblem, Origin: &flexlvmv1.ReleasedOrigin{Claim: fmt.Sprintf("%s-%d", long, i)},
 			})
 		}
-		is := statusOf(was, f, report{origin: origin, createError: func(string) string { return "" }})
+		is := statusOf(was, f, report{origin: origin, whyNotCreated: func(string) string { return "" }})
 		require.Equal(t, was.Released, is.Released[len(is.Released)-unseen:])
 		require.Equal(t, seen, len(is.Released) > unseen)
 		require.Less(t, len(is.Released), lastReleased+unseen)

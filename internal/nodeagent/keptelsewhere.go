@@ -15,16 +15,16 @@ import (
 // volume here. So the API server is asked about each volume before its room is offered to new claims, which would
 // otherwise wait for it in vain, and repeatedly about kept ones, to notice when their PersistentVolumes are gone.
 
-// recheckBudget bounds the time of recheckKept in one round, checked before each volume, because room may be needed
+// keptCheckBudget bounds the time of checkKept in one round, checked before each volume, because room may be needed
 // meanwhile.
-const recheckBudget = 5 * time.Second
+const keptCheckBudget = 5 * time.Second
 
-// recheckKept asks the API server about the volumes that dueForRecheck returns. After the API server has gone back in
+// checkKept asks the API server about the volumes that dueForKeptCheck returns. After the API server has gone back in
 // time, kept volumes stay kept, because it may lack their PersistentVolumes. While it does not answer, no volume's
 // state changes.
-func (d *Daemon) recheckKept(ctx context.Context, f observation) {
-	deadline := time.Now().Add(recheckBudget)
-	due, more := d.dueForRecheck(f)
+func (d *Daemon) checkKept(ctx context.Context, f observation) {
+	deadline := time.Now().Add(keptCheckBudget)
+	due, more := d.dueForKeptCheck(f)
 	var unkept []string
 	for _, v := range due {
 		if time.Now().After(deadline) {
@@ -66,17 +66,17 @@ func (d *Daemon) unkeep(ctx context.Context, ids []string) {
 	}
 }
 
-// dueForRecheck returns the volumes that recheckKept asks about in this round, and whether more are left: first kept
+// dueForKeptCheck returns the volumes that checkKept asks about in this round, and whether more are left: first kept
 // ones whose backoff has passed, the longest overdue first, and then those that this process has not asked about yet,
 // the least recently used first, as they are evicted. After a failed request, the latter wait for its backoff.
-func (d *Daemon) dueForRecheck(f observation) (due []inventory.Volume, more bool) {
+func (d *Daemon) dueForKeptCheck(f observation) (due []inventory.Volume, more bool) {
 	var kept, fresh []inventory.Volume
 	wentBack, silent := d.watches.revisions.wentBack() != "", d.keptCheckRetries.waits("", f.at)
 	for _, v := range f.inventory.Volumes {
 		switch r, is := d.keptElsewhere.failed(v.UUID); {
 		case is && v.State == volume.Unreferenced && !wentBack && !f.at.Before(r.until):
 			kept = append(kept, v)
-		case d.isKeptUnchecked(v) && !silent:
+		case d.needsKeptCheck(v) && !silent:
 			fresh = append(fresh, v)
 		}
 	}
@@ -90,19 +90,19 @@ func (d *Daemon) dueForRecheck(f observation) (due []inventory.Volume, more bool
 	return due[:min(len(due), maxGets)], len(due) > maxGets
 }
 
-// isKeptUnchecked reports whether the API server has yet to be asked if a PersistentVolume outside this node's list
+// needsKeptCheck reports whether the API server has yet to be asked if a PersistentVolume outside this node's list
 // keeps the volume, which is unreferenced. It is false for replicas, whose PersistentVolumes cannot be found by the
 // volume's name.
-func (d *Daemon) isKeptUnchecked(v inventory.Volume) bool {
+func (d *Daemon) needsKeptCheck(v inventory.Volume) bool {
 	_, kept := d.keptElsewhere.failed(v.UUID)
 	return v.State == volume.Unreferenced && v.Cluster == d.cluster && v.Kind != volume.Dataset && !kept && !d.keptChecked.has(v.UUID)
 }
 
-// keptUnchecked returns the UUIDs of the volumes for which isKeptUnchecked is true.
+// keptUnchecked returns the UUIDs of the volumes for which needsKeptCheck is true.
 func (d *Daemon) keptUnchecked(volumes []inventory.Volume) map[string]bool {
 	out := map[string]bool{}
 	for _, v := range volumes {
-		if d.isKeptUnchecked(v) {
+		if d.needsKeptCheck(v) {
 			out[v.UUID] = true
 		}
 	}

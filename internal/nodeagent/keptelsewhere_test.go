@@ -62,7 +62,7 @@ func TestUnreferencedVolumesAreCheckedOnce(t *testing.T) {
 }
 
 // A released volume is not asked about: its release has already asked the API server.
-func TestReleasedVolumeIsNotAskedAbout(t *testing.T) {
+func TestReleasedVolumeIsNotChecked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.config.Policy.MinAge = 0

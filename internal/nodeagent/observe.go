@@ -79,7 +79,7 @@ func (d *Daemon) observe(ctx context.Context) (observation, error) {
 		return f, &failure{reasonAPI, errors.New("the PersistentVolumes of this node have not been read yet; see whether the daemon may list and watch them")}
 	}
 	d.clearRemovals() // they were decided on an older inventory
-	d.recheckKept(ctx, f)
+	d.checkKept(ctx, f)
 	d.decide(&f, byName(objects))
 	d.noteGroups(f)
 	if err := d.confirmIfNeeded(ctx, &f); err != nil {

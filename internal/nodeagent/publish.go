@@ -60,14 +60,14 @@ func (d *Daemon) publish(ctx context.Context, f observation, failed error) error
 	if others, err := d.othersReport(); others || err != nil {
 		return err
 	}
-	own, err := d.ownStorage(ctx)
+	own, err := d.ensureNodeStorage(ctx)
 	if err != nil {
 		return err
 	}
 	evictions, changes := d.history.evictions()
 	r := report{
 		now: d.cfg.Now(), version: version.String, err: failed, missing: d.cfg.Missing(),
-		dryRun: d.cfg.DryRun, evictions: evictions, healing: d.healing(f), policy: d.cfg.Policy, origin: d.releasedClaims.origin, examined: d.examined.Load(), createError: d.createError,
+		dryRun: d.cfg.DryRun, evictions: evictions, healing: d.healing(f), policy: d.cfg.Policy, origin: d.releasedClaims.origin, examined: d.examined.Load(), whyNotCreated: d.whyNotCreated,
 	}
 	if !d.history.hasBegun() || d.cfg.DryRun { // a dry run evicts nothing, but another daemon may have
 		r.evictions = own.Status.Evictions
@@ -104,8 +104,8 @@ func (d *Daemon) noteReported(changes int) {
 	}
 }
 
-// ownStorage returns this node's NodeStorage, and creates it if it does not exist.
-func (d *Daemon) ownStorage(ctx context.Context) (*flexlvmv1.NodeStorage, error) {
+// ensureNodeStorage returns this node's NodeStorage, and creates it if it does not exist.
+func (d *Daemon) ensureNodeStorage(ctx context.Context) (*flexlvmv1.NodeStorage, error) {
 	if known, synced := d.watches.nodeStorage(d.cfg.Node); synced && known != nil {
 		return known, nil
 	}

@@ -149,7 +149,7 @@ func (d *Daemon) releaseOrphan(ctx context.Context, ref node.Ref, j job) error {
 
 // checkUnnamed returns an error if a PersistentVolume names a volume. That includes a PersistentVolume in no round's
 // list because it has no node label, or another node's: it may have lost the label, or the node was renamed. Among
-// the PersistentVolumes labelled for other nodes, unnamed finds only one with the volume's name, because replicas
+// the PersistentVolumes labelled for other nodes, checkUnnamed finds only one with the volume's name, because replicas
 // of a dataset have the same volume name on all of their nodes.
 func (d *Daemon) checkUnnamed(ctx context.Context, v inventory.Volume) error {
 	object, err := d.api.Volume(ctx, string(v.Name))

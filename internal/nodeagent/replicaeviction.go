@@ -102,7 +102,7 @@ func (d *Daemon) carryOutStep(ctx context.Context, object *corev1.PersistentVolu
 		if err := d.checkUnlabelled(ctx, m.PersistentVolume); err != nil {
 			return m, err
 		}
-		pod, err := d.currentUser(ctx, m.PersistentVolume)
+		pod, err := d.findUsingPod(ctx, m.PersistentVolume)
 		if err != nil {
 			return m, err
 		}
@@ -136,10 +136,10 @@ func (d *Daemon) checkUnlabelled(ctx context.Context, c persistentvolume.Volume)
 	return nil
 }
 
-// currentUser asks the API server for a pod that has not ended, is on this node or on its way here, and names a
+// findUsingPod asks the API server for a pod that has not ended, is on this node or on its way here, and names a
 // claim of the dataset: the replica's claim; the readers' claim, as named by the replica and by the claimRef of
 // the readers' PersistentVolume; or the readers' claim of another namespace.
-func (d *Daemon) currentUser(ctx context.Context, c persistentvolume.Volume) (pod string, err error) {
+func (d *Daemon) findUsingPod(ctx context.Context, c persistentvolume.Volume) (pod string, err error) {
 	claims := []eviction.ClaimKey{{Namespace: c.ClaimNamespace, Name: c.ClaimName}, {Namespace: c.ClaimNamespace, Name: c.Replica.Readers}}
 	readers, err := d.api.Volume(ctx, replica.ReadersPV(c.Replica.Dataset))
 	switch {
@@ -159,7 +159,7 @@ func (d *Daemon) currentUser(ctx context.Context, c persistentvolume.Volume) (po
 		}
 	}
 	// Pods on their way come first: a pod that arrives in between is found among the pods of the node.
-	if pod, err := d.podOnItsWay(ctx, claims); err != nil || pod != "" {
+	if pod, err := d.findPodOnItsWay(ctx, claims); err != nil || pod != "" {
 		return pod, err
 	}
 	err = d.api.Pods(ctx, d.cfg.Node, func(one *corev1.Pod) {
@@ -170,14 +170,14 @@ func (d *Daemon) currentUser(ctx context.Context, c persistentvolume.Volume) (po
 	return pod, err
 }
 
-// podOnItsWay asks the API server for a pod that names one of these claims and for which the scheduler has chosen this
+// findPodOnItsWay asks the API server for a pod that names one of these claims and for which the scheduler has chosen this
 // node. The choice may predate the label's removal, and the pod is bound only when all of its volumes are
 // provisioned, which may take minutes. Meanwhile the node is recorded on the pod, or on a claim of it that has no
 // volume yet.
 //
 // Thousands of pods may wait for a dataset. So their claims are read after the list, which fails if the next page is
 // requested too late, and each claim is read only once.
-func (d *Daemon) podOnItsWay(ctx context.Context, claims []eviction.ClaimKey) (pod string, err error) {
+func (d *Daemon) findPodOnItsWay(ctx context.Context, claims []eviction.ClaimKey) (pod string, err error) {
 	waiting := map[eviction.ClaimKey]string{} // a pod for each claim that waiting pods use
 	err = d.api.UnscheduledPods(ctx, corev1.NamespaceAll, func(one *corev1.Pod) {
 		switch {

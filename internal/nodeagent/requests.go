@@ -62,7 +62,7 @@ func (d *Daemon) answerRequests(ctx context.Context, f observation) {
 			continue
 		}
 		moved[r.Group+"/"+r.Name] = true
-		message, err := d.answerRequest(ctx, f, r)
+		message, err := d.carryOutRequest(ctx, f, r)
 		if err != nil {
 			message = err.Error()
 		}
@@ -90,7 +90,8 @@ func (d *Daemon) isStillRequested(ctx context.Context, r flexlvmv1.VolumeRequest
 	return there && !answered(own.Status.Answers, r.ID), nil
 }
 
-func (d *Daemon) answerRequest(ctx context.Context, f observation, r flexlvmv1.VolumeRequest) (string, error) {
+// carryOutRequest carries out one request and returns the message of its answer.
+func (d *Daemon) carryOutRequest(ctx context.Context, f observation, r flexlvmv1.VolumeRequest) (string, error) {
 	to := volume.State(r.State)
 	v, err := eviction.AdmitRequest(f.view, eviction.Request{Time: r.Time.Time, Group: volume.Group(r.Group), Name: volume.Name(r.Name), FS: r.FilesystemUUID, To: to})
 	if err != nil {

@@ -133,14 +133,14 @@ func (d *Daemon) makeSnapshots(ctx context.Context, j createJob) {
 		return // another writer has changed the object
 	}
 	if err := errors.Join(append(wrote, err)...); err != nil {
-		if d.createFailed(ctx, j, "Snapshot could not be taken", err) {
+		if d.noteCreateFailed(ctx, j, "Snapshot could not be taken", err) {
 			for _, m := range j.members() {
 				d.events.onVolume(m.object, warning, "SnapshotNotTaken", err.Error())
 			}
 		}
 		return
 	}
-	d.createSucceeded(j)
+	d.noteCreated(j)
 	for _, m := range j.members() {
 		klog.FromContext(ctx).Info("Snapshot taken", "volume", eviction.KeyOfPersistentVolume(&m.pv).String(), "of", m.pv.CloneOf, "group", m.pv.SnapshotGroup)
 		d.events.onVolume(m.object, normal, "SnapshotTaken", "the snapshot of volume "+string(m.pv.CloneOf)+" is taken")

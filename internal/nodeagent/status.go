@@ -36,7 +36,7 @@ type report struct {
 	discovered     []flexlvmv1.Discovered
 	discoveredFrom string
 	answers        []flexlvmv1.VolumeAnswer
-	createError    func(id string) string // why a declared volume has not been created
+	whyNotCreated  func(id string) string // why a declared volume has not been created
 	examined       *examination           // nil: not yet
 	policy         eviction.Policy
 	// origin returns the data of a released volume's PersistentVolume, by the volume's LVM UUID.
@@ -81,7 +81,7 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.Pools = uniquePools(is.Pools)
 	is.Summary = flexlvmv1.Summarize(is.Pools)
 	is.Volumes = int32(len(f.inventory.Volumes))
-	is.DeclaredVolumes = declaredVolumes(f, r.createError)
+	is.DeclaredVolumes = declaredVolumes(f, r.whyNotCreated)
 	is.Orphans = orphanStatus(f.result, r.healing)
 	is.OrphanCount = int32(len(is.Orphans))
 	is.Orphans = is.Orphans[:min(len(is.Orphans), maxOrphans)]
@@ -125,7 +125,7 @@ func shortfall(pools []eviction.PoolResult) (short bool, reason, message string)
 func observedPool(p eviction.PoolResult, f observation, policy eviction.Policy, was []flexlvmv1.Pool) flexlvmv1.Pool {
 	one := poolStatus(p)
 	if !growsIn(f.view, p.Pool.Name) {
-		roundThinPool(&one, was)
+		quantizeThinPool(&one, was)
 	}
 	one.BusyPercent = int32(f.busy[p.Pool.Name])
 	if policy.Headroom == eviction.HeadroomAuto && p.Pool.Thin == nil {

@@ -61,7 +61,7 @@ func TestPublishConfirmsDepartures(t *testing.T) {
 }
 
 // A new leader starts with the reports that the API server itself has, because its watch may start with older ones.
-func TestReportsAreInherited(t *testing.T) {
+func TestExistingReportsAreConfirmed(t *testing.T) {
 	s := newStage(t)
 	older, newer := storageOf("node-1", 3*volume.GiB), storageOf("node-1", volume.GiB)
 	older.ResourceVersion, newer.ResourceVersion = "5", "6"

@@ -47,7 +47,7 @@ func newThinRig(t *testing.T) (r *rig, write func(volume.Bytes)) {
 }
 
 // Small writes of pods to thin volumes do not change the report in each round.
-func TestReportOfThinPoolsIsCoarse(t *testing.T) {
+func TestReportOfThinPoolsIsRounded(t *testing.T) {
 	t.Parallel()
 	r, write := newThinRig(t)
 	r.start()
@@ -64,7 +64,7 @@ func TestReportOfThinPoolsIsCoarse(t *testing.T) {
 }
 
 // Neither do they change the messages of a thin pool that is full, nor announce its shortfall again.
-func TestMessagesOfThinPoolsAreCoarse(t *testing.T) {
+func TestMessagesOfThinPoolsAreRounded(t *testing.T) {
 	t.Parallel()
 	r, write := newThinRig(t)
 	write(400*volume.GiB + volume.MiB)

@@ -14,11 +14,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// confirmSnapshot returns errChanged if the API server has a claim or a PersistentVolume of a VolumeManager that s
+// confirmNoUnseenObjects returns errChanged if the API server has a claim or a PersistentVolume of a VolumeManager that s
 // does not have. s is from the caches, which may not yet show an object that was created just before the
 // VolumeManager was deleted; such an object would stay forever. Remaining objects that s has, such as a copy
 // that somebody created of a claim, belong to no volume and do not keep the VolumeManager.
-func (r *reconciler) confirmSnapshot(ctx context.Context, owner *flexlvmv1.VolumeManager, s *snapshot) error {
+func (r *reconciler) confirmNoUnseenObjects(ctx context.Context, owner *flexlvmv1.VolumeManager, s *snapshot) error {
 	seen := map[types.UID]bool{}
 	for i := range s.claims {
 		seen[s.claims[i].UID] = true

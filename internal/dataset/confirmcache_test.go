@@ -96,7 +96,7 @@ func TestWhatIsLeftIsReadInPages(t *testing.T) {
 		return nil
 	}})
 	s := &snapshot{claims: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{UID: "seen"}}}}
-	require.ErrorIs(t, r.confirmSnapshot(t.Context(), vm, s), errChanged)
+	require.ErrorIs(t, r.confirmNoUnseenObjects(t.Context(), vm, s), errChanged)
 	require.Equal(t, 2, pages)
 }
 

@@ -9,10 +9,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// roundThinPool rounds the room of a thin pool, which changes with every write to one of its volumes, because each
+// quantizeThinPool rounds the room of a thin pool, which changes with every write to one of its volumes, because each
 // report is a write to the API server and updates the published capacity. Rounding never offers more than there
 // is. was are the pools of the last report.
-func roundThinPool(p *flexlvmv1.Pool, was []flexlvmv1.Pool) {
+func quantizeThinPool(p *flexlvmv1.Pool, was []flexlvmv1.Pool) {
 	if p.Layout != string(volume.Thin) {
 		return
 	}
