@@ -131,7 +131,7 @@ const (
 	KeptInUse = "InUse"
 	// KeptWanted: a PersistentVolume names the volume, or is to be created as a copy of it.
 	KeptWanted = "Wanted"
-	// KeptProblem: the volume or its pool has a problem.
+	// KeptProblem: the volume or its pool has a problem, or the node does not see its volume group.
 	KeptProblem = "Problem"
 	// KeptRemoving: the volume is being removed, and its room counts in Pool.Removing.
 	KeptRemoving = "Removing"

@@ -57,14 +57,14 @@ func (r *run) hasRevision(ctx context.Context, packed store.Archived, c complete
 
 // stillLacks reports whether the source still has none of the objects outside of archives that the entries lack. A
 // registry or a mirror may know a tag before it has all blobs. Asking for those costs little; to list the source, all
-// archives would be fetched.
+// archives would be fetched. An object that was refused because another has its path is asked for, too.
 func (r *run) stillLacks(ctx context.Context, packed store.Archived, entries map[string]Entry) bool {
 	return !packed.HasAny(ctx, func(o store.Object) bool {
 		path, wanted := r.Source.Path(o.Key)
 		if e, known := entries[path]; known && e.object().Same(o) { // and not of an earlier revision
 			return false
 		}
-		return wanted && r.selection.Wants(path)
+		return wanted && checkPath(path) == nil && r.selection.Wants(path)
 	})
 }
 

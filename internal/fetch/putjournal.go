@@ -52,7 +52,8 @@ func (u *upload) readReceived() error {
 }
 
 // keepNote stores a note about an object that the manifest does not describe. Notes are in the order of receipt, so one
-// that the manifest describes replaces the earlier notes of its path, about objects whose content is not here any more.
+// that the manifest describes replaces the earlier notes of its path, about objects whose content is normally not here any
+// more.
 func (u *upload) keepNote(n journalNote) {
 	if e, known := u.fetched[n.Path]; known && e.CRC64 != "" && e.object().Same(n.object()) {
 		delete(u.received, n.Path)

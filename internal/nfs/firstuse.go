@@ -36,7 +36,8 @@ func (p *Provisioner) isUnused(ctx context.Context, e Export) (bool, error) {
 		return true, nil
 	}
 	err := p.EachVolume(ctx, func(v *corev1.PersistentVolume) {
-		if v.Annotations[pv.AnnotationProvisionedBy] != Name {
+		// A backup tool may restore a PersistentVolume without the former annotation, as Velero does.
+		if _, has := v.Annotations[AnnotationOnDelete]; !has && v.Annotations[pv.AnnotationProvisionedBy] != Name {
 			return
 		}
 		if at, err := p.Exports.locate(v); err == nil && at.export == e {

@@ -68,6 +68,17 @@ func TestDiskThatTheServerHasNotMounted(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// Velero restores a PersistentVolume without the annotation of its provisioner.
+func TestUnmountedDiskOfARestoredVolume(t *testing.T) {
+	r := newRig(t)
+	v := provisionedBy("")
+	v.Annotations = map[string]string{AnnotationOnDelete: string(Archive)}
+	r.listed = []*corev1.PersistentVolume{v}
+	_, err := r.provision(pvName)
+	require.ErrorIs(t, err, nfsmark.ErrNone)
+	r.isEmpty()
+}
+
 // Volumes elsewhere, and volumes of others, do not keep the provisioner from an export's first use.
 func TestFirstVolumeOfAnExport(t *testing.T) {
 	r := newRig(t)

@@ -78,7 +78,7 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 			}
 		}
 	}
-	found = withoutMoved(found, others)
+	found, others = withoutMoved(found, others)
 	if len(found) == 1 {
 		if err := found[0].checkSeen(); err != nil {
 			return Candidate{}, err
@@ -106,16 +106,34 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 }
 
 // withoutMoved returns the found volumes without those that are unseen on one node and seen on another, because their
-// disks were moved there. The other node may not know the claim. If it knows another claim, or an earlier release, the
-// volume on it may be another one with a copy of the file system.
-func withoutMoved(found, others []Candidate) []Candidate {
-	all := slices.Concat(found, others)
-	return slices.DeleteFunc(found, func(u Candidate) bool {
-		return u.Unseen && slices.ContainsFunc(all, func(c Candidate) bool {
-			return !c.Unseen && c.Released.FilesystemUUID == u.Released.FilesystemUUID &&
-				(c.Claim() == "" || c.Claim() == u.Claim()) && !c.Released.Released.Before(&u.Released.Released)
-		})
-	})
+// disks were moved there. A volume of which the other node knows no claim gets the time of the release from the former
+// node: the records of both stayed there, so the other node reports the time of creation.
+func withoutMoved(found, others []Candidate) (stay, adjusted []Candidate) {
+	adjusted = slices.Clone(others)
+	for _, u := range found {
+		moved := slices.ContainsFunc(found, func(c Candidate) bool { return u.movedTo(c) })
+		for i, c := range adjusted {
+			if u.movedTo(c) {
+				moved = true
+				if c.Released.Released.Before(&u.Released.Released) {
+					adjusted[i].Released.Released = u.Released.Released
+				}
+			}
+		}
+		if !moved {
+			stay = append(stay, u)
+		}
+	}
+	return stay, adjusted
+}
+
+// movedTo reports whether other is c, which its node does not see any more, on another node: what LVM and the file system
+// say of themselves is the same. If the other node knows another claim, or an earlier release, the volume there is
+// another one with a copy of the file system.
+func (c Candidate) movedTo(other Candidate) bool {
+	was, is := &c.Released, &other.Released
+	return c.Unseen && !other.Unseen && is.FilesystemUUID == was.FilesystemUUID && is.Name == was.Name && is.Created.Equal(&was.Created) &&
+		(other.Claim() == "" || other.Claim() == c.Claim() && !is.Released.Before(&was.Released))
 }
 
 // FindAny is Find, but includes the orphans that the nodes report if the volume is named. Several nodes may
@@ -132,7 +150,7 @@ func FindAny(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 			status.ReleasedCount++
 			released = append(released, flexlvmv1.ReleasedVolume{
 				Pool: o.Pool, Name: o.Name, Kind: o.Kind, State: o.State, Namespace: o.Namespace, Size: o.Size, FilesystemUUID: o.FilesystemUUID, FSType: o.FSType, Encrypted: o.Encrypted,
-				Released: o.LastUsed,
+				Released: o.LastUsed, Created: o.Created,
 			})
 		}
 		status.Released = released

@@ -133,6 +133,7 @@ func TestFindOfAGroupThatWasMoved(t *testing.T) {
 		s.Released = s.Released[:1]
 		s.Released[0].Pool, s.ReleasedCount = "moved", 1
 	})
+	asNew := func(r *flexlvmv1.ReleasedVolume) { r.Origin, r.Released = nil, r.Created } // the records stayed on the former node
 	named, claimed := overview.Wanted{Namespace: "shop", Volume: "released-0"}, overview.Wanted{Namespace: "shop", Claim: "data"}
 	for name, tt := range map[string]struct {
 		change func(*flexlvmv1.ReleasedVolume)
@@ -141,8 +142,9 @@ func TestFindOfAGroupThatWasMoved(t *testing.T) {
 	}{
 		"the volume is named":              {func(*flexlvmv1.ReleasedVolume) {}, named, ""},
 		"the claim is named":               {func(*flexlvmv1.ReleasedVolume) {}, claimed, ""},
-		"the node does not know its claim": {func(r *flexlvmv1.ReleasedVolume) { r.Origin = nil }, named, ""},
-		"and the claim is named":           {func(r *flexlvmv1.ReleasedVolume) { r.Origin = nil }, claimed, "The nodes report these released volumes of the namespace:\n  --volume released-0 (node b, claim unknown"},
+		"the node does not know its claim": {asNew, named, ""},
+		"and the claim is named":           {asNew, claimed, "The nodes report these released volumes of the namespace:\n  --volume released-0 (node b, claim unknown"},
+		"created at another time":          {func(r *flexlvmv1.ReleasedVolume) { r.Created = metav1.NewTime(r.Created.Add(time.Hour)) }, claimed, "there are 2 released volumes"},
 		"of another file system":           {func(r *flexlvmv1.ReleasedVolume) { r.FilesystemUUID = "another" }, claimed, "there are 2 released volumes"},
 		"released earlier":                 {func(r *flexlvmv1.ReleasedVolume) { r.Released = metav1.NewTime(r.Released.Add(-time.Second)) }, claimed, "there are 2 released volumes"},
 		"of another claim since":           {func(r *flexlvmv1.ReleasedVolume) { r.Origin.Claim = "other" }, claimed, "node a does not see volume group moved now"},
@@ -158,6 +160,14 @@ func TestFindOfAGroupThatWasMoved(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, "b", found.Node, name)
 	}
+
+	earlier := node("c", deleted("data"))
+	earlier.Status.Released[0].FilesystemUUID, earlier.Status.Released[0].Name = "another", "earlier"
+	earlier.Status.Released[0].Released = metav1.NewTime(former.Status.Released[0].Released.Add(-time.Hour))
+	is := node("b", deleted("data"))
+	asNew(&is.Status.Released[0])
+	_, err := overview.Find([]flexlvmv1.NodeStorage{former, is, earlier}, claimed)
+	require.ErrorContains(t, err, "may have had a later volume than the one that was found")
 }
 
 // Nodes may have orphans with the same name, which may also be the name of another node's released
