@@ -36,7 +36,7 @@ func TestModulesShareVersions(t *testing.T) {
 	imported := strings.Fields(string(out))
 	require.Contains(t, imported, "golang.org/x/net")
 	want := moduleVersions(t, "../..")
-	for _, dir := range []string{"kubernetes", "conformance", "resizer", "snapshotter", "../../tools/chart", "../../tools/promtool"} {
+	for _, dir := range []string{"kubernetes", "conformance", "resizer", "snapshotter", "../../tools", "../../tools/chart", "../../tools/promtool"} {
 		for module, version := range moduleVersions(t, dir) {
 			if _, ok := want[module]; ok && slices.Contains(imported, module) {
 				assert.Equal(t, want[module], version, "%s/go.mod requires another version of %s than flexlvm's: change the older one with go get %[2]s@VERSION && go mod tidy", dir, module)
