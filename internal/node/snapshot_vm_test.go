@@ -151,7 +151,7 @@ func TestSnapshotIsTakenUnderANameThatWasGivenUp(t *testing.T) {
 	m.unmount(m.mount(s, "a"))
 	var taken []string
 	for range 2 {
-		began := m.Engine.givenUpAt(snap)
+		began := m.givenUpAt(snap)
 		made, err := m.MakeSnapshot(m.ctx(), snap)
 		require.NoError(t, err)
 		m.requireSnapshot(snap)

@@ -111,7 +111,7 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 func withoutMoved(found, others []Candidate) (stay, adjusted []Candidate) {
 	adjusted = slices.Clone(others)
 	for _, u := range found {
-		moved := slices.ContainsFunc(found, func(c Candidate) bool { return u.movedTo(c) })
+		moved := slices.ContainsFunc(found, u.movedTo)
 		for i, c := range adjusted {
 			if u.movedTo(c) {
 				moved = true
