@@ -1,5 +1,6 @@
-// The tools that check flexlvm, in a module of their own so that their
-// dependencies never choose ours.
+// The tools that check flexlvm, in a module of their own, so that flexlvm does not require what they import.
+// Of what client-go imports, both require the same versions (TestModulesShareVersions), so that Go compiles it
+// only once.
 module github.com/flexlvm/flexlvm/tools
 
 go 1.26.0

@@ -33,7 +33,7 @@ func notReady(nodes []*corev1.Node, now time.Time) map[string]bool {
 	return out
 }
 
-// nodeClasses are the nodes by whether they may have replicas of a volume.
+// nodeClasses are the nodes of the cluster, sorted by whether they may have replicas of a volume.
 type nodeClasses struct {
 	// fitting are the nodes that may have replicas; the scheduler chooses among them. matching are those that match
 	// the affinity, tolerated or not. notMatching are those that do not match and are not new.

@@ -66,10 +66,10 @@ func (p *planner) deleteReaders() bool {
 	return true
 }
 
-// planRelease plans the release of the volume: first the nodes lose the label, so that no more pods come, then the content is
-// uploaded, then the consumers' claim is deleted, then the replicas, and with them the Job of an upload of what
-// consumers wrote. The status records the upload before the first of these is deleted. Evictions that have
-// begun do not wait for any of that.
+// planRelease plans the release of the volume: first the nodes lose the label, so that no more pods come, then the
+// content is uploaded, then the consumers' claim is deleted, then the replicas, and with them the Job of an upload of
+// what consumers wrote. The status records the upload before the first of these is deleted. Evictions that have begun
+// do not wait for any of that.
 func (p *planner) planRelease() {
 	p.requeueAfter(whileLoading)
 	p.out.Status.Message = "is released"
@@ -90,8 +90,8 @@ func (p *planner) planRelease() {
 	}
 }
 
-// planEndOfUse plans the upload of the volume's content, and then the deletion of the claims by which consumers reach
-// it. It reports whether nothing of that is left.
+// planEndOfUse plans the upload of the volume's content, and then the deletion of the consumers' claim. It reports
+// whether both are done and no pod of another namespace uses the volume.
 func (p *planner) planEndOfUse() bool {
 	if p.Upload && !p.ensureUploaded() {
 		return false
@@ -127,8 +127,9 @@ func (p *planner) releaseReplicas() {
 	}
 }
 
-// planHeldClaim plans a claim whose content a mirror may not have uploaded, and reports whether there is one. Its destination is
-// unknown while the spec does not name the volume.
+// planHeldClaim plans what becomes of a claim whose content a mirror may not have uploaded, and reports whether it did. A
+// claim that is not being deleted is left to the volume's upload, if there is one. Where to upload its content is unknown
+// while the spec does not name the volume.
 func (p *planner) planHeldClaim() bool {
 	r := p.firstHeld()
 	switch {

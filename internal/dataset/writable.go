@@ -85,8 +85,8 @@ func (p *planner) differs(index int, r *Replica) string {
 	return p.outdated(index, r)
 }
 
-// planDropped plans a volume that the spec no longer names and that holds what consumers wrote, and reports whether
-// there is one. Whether that was to be uploaded is no longer known.
+// planDropped reports whether the spec no longer names the volume and it holds what consumers wrote. Then the volume is
+// kept, and the status says so. Whether that was to be uploaded is no longer known.
 func (p *planner) planDropped() bool {
 	if !p.Dropped {
 		return false

@@ -18,7 +18,7 @@ func TestMessageStep(t *testing.T) {
 }
 
 // Small writes to the volumes of a thin pool do not change its messages.
-func TestMessagesOfThinPoolsAreCoarse(t *testing.T) {
+func TestMessagesOfThinPoolsAreRounded(t *testing.T) {
 	messages := func(written volume.Bytes) (string, string) {
 		s := newThinScene()
 		s.thinClaim("claim", 150)

@@ -36,7 +36,7 @@ func (p *Provisioner) isUnused(ctx context.Context, e Export) (bool, error) {
 		return true, nil
 	}
 	err := p.EachVolume(ctx, func(v *corev1.PersistentVolume) {
-		// A backup tool may restore a PersistentVolume without the former annotation, as Velero does.
+		// Velero restores a PersistentVolume without the annotation of its provisioner, but with this provisioner's own.
 		if _, has := v.Annotations[AnnotationOnDelete]; !has && v.Annotations[pv.AnnotationProvisionedBy] != Name {
 			return
 		}

@@ -33,8 +33,8 @@ func TestHeader(t *testing.T) {
 		ours := lukstest.UUID
 		if name == "a header" {
 			for _, state := range []volume.State{volume.Creating, volume.Ready, volume.Unreferenced, volume.Retained} {
-				for _, published := range []bool{false, true} {
-					whole, err := checkHeader(lvm.LogicalVolume{}, encryptedTags(state, ours), device(content), published)
+				for _, mayHoldData := range []bool{false, true} {
+					whole, err := checkHeader(lvm.LogicalVolume{}, encryptedTags(state, ours), device(content), mayHoldData)
 					require.NoError(t, err)
 					require.True(t, whole, "it is this one's, %s", state)
 				}
@@ -42,14 +42,14 @@ func TestHeader(t *testing.T) {
 			ours = other
 		}
 		for _, state := range []volume.State{volume.Creating, volume.Ready, volume.Unreferenced, volume.Retained} {
-			for _, published := range []bool{false, true} {
-				whole, err := checkHeader(lvm.LogicalVolume{}, encryptedTags(state, ours), device(content), published)
+			for _, mayHoldData := range []bool{false, true} {
+				whole, err := checkHeader(lvm.LogicalVolume{}, encryptedTags(state, ours), device(content), mayHoldData)
 				require.False(t, whole)
-				if state == volume.Creating && !published {
+				if state == volume.Creating && !mayHoldData {
 					require.NoError(t, err, name)
 					continue
 				}
-				require.ErrorIs(t, err, ErrDamaged, "%s, %s, handed out: %t", name, state, published)
+				require.ErrorIs(t, err, ErrDamaged, "%s, %s, handed out: %t", name, state, mayHoldData)
 				require.ErrorContains(t, err, "is not formatted again")
 			}
 		}

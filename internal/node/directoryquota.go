@@ -29,14 +29,14 @@ func takesOf(u quota.Usage) volume.Bytes {
 // lock.
 func (p *directoryPool) ensureRoom(ctx context.Context, more, data volume.Bytes) error {
 	leftoverErr := p.removeUnfinishedDirectories(ctx) // a volume that cannot be removed still takes room
-	if err := p.ensureRoomNow(more, data); err != nil {
+	if err := p.checkRoomNow(more, data); err != nil {
 		return errors.Join(err, leftoverErr)
 	}
 	return nil
 }
 
-// ensureRoomNow is ensureRoom without the removal of unfinished volumes.
-func (p *directoryPool) ensureRoomNow(more, data volume.Bytes) error {
+// checkRoomNow is ensureRoom without the removal of unfinished volumes.
+func (p *directoryPool) checkRoomNow(more, data volume.Bytes) error {
 	all, err := p.ensureQuotas()
 	if err != nil {
 		return err

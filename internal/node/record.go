@@ -136,7 +136,8 @@ func (d records) mark(g volume.Group, n volume.Name) error {
 	return nil
 }
 
-// createEmptyRecord creates a file that is not a record yet, so that reading it fails until one replaces it.
+// createEmptyRecord creates an empty file, which cannot be read as a record until one replaces it. A file that exists
+// stays as it is.
 func createEmptyRecord(file string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err

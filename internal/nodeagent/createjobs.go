@@ -99,8 +99,8 @@ func (d *Daemon) makeCopy(ctx context.Context, j createJob) error {
 	return d.engine.MakeClone(ctx, specOf(&j.pv))
 }
 
-// whySourceLost returns why the source of a copy has lost its content, according to the source's PersistentVolume; empty if
-// it has not, or if the copy no longer needs it.
+// whySourceLost returns why the source of a copy has lost its content, according to the source's PersistentVolume;
+// empty if it has not, or if the copy no longer needs it.
 func (f observation) whySourceLost(c *persistentvolume.Volume) string {
 	key := eviction.KeyOfPersistentVolume(c)
 	if slices.ContainsFunc(f.inventory.Volumes, func(v inventory.Volume) bool { return eviction.KeyOf(&v) == key && v.Fill == volume.FillCopied }) {

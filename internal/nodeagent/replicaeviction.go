@@ -170,8 +170,8 @@ func (d *Daemon) findUsingPod(ctx context.Context, c persistentvolume.Volume) (p
 	return pod, err
 }
 
-// findPodOnItsWay asks the API server for a pod that names one of these claims and for which the scheduler has chosen this
-// node. The choice may predate the label's removal, and the pod is bound only when all of its volumes are
+// findPodOnItsWay asks the API server for a pod that names one of these claims and for which the scheduler has chosen
+// this node. The choice may predate the label's removal, and the pod is bound only when all of its volumes are
 // provisioned, which may take minutes. Meanwhile the node is recorded on the pod, or on a claim of it that has no
 // volume yet.
 //

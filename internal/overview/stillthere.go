@@ -94,7 +94,7 @@ func unknownSince(others []Candidate, w Wanted, found Candidate) error {
 		return nil
 	}
 	unknown := slices.DeleteFunc(slices.Clone(others), func(c Candidate) bool {
-		return c.Claim() != "" || c.Released.Kind != "" || c.Released.Released.Before(&found.Released.Released)
+		return c.Claim() != "" || c.Released.Kind != "" || c.knowsRelease() && c.Released.Released.Before(&found.Released.Released)
 	})
 	if len(unknown) == 0 {
 		return nil

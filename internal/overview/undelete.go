@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/inventory"
@@ -105,35 +106,29 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 	return Candidate{}, err
 }
 
-// withoutMoved returns the found volumes without those that are unseen on one node and seen on another, because their
-// disks were moved there. A volume of which the other node knows no claim gets the time of the release from the former
-// node: the records of both stayed there, so the other node reports the time of creation.
-func withoutMoved(found, others []Candidate) (stay, adjusted []Candidate) {
-	adjusted = slices.Clone(others)
-	for _, u := range found {
-		moved := slices.ContainsFunc(found, u.movedTo)
-		for i, c := range adjusted {
-			if u.movedTo(c) {
-				moved = true
-				if c.Released.Released.Before(&u.Released.Released) {
-					adjusted[i].Released.Released = u.Released.Released
-				}
-			}
-		}
-		if !moved {
-			stay = append(stay, u)
-		}
-	}
-	return stay, adjusted
+// withoutMoved returns the found volumes, and the others, without those that are unseen on one node and seen on another,
+// because their disks were moved there.
+func withoutMoved(found, others []Candidate) (_, _ []Candidate) {
+	all := slices.Concat(found, others)
+	moved := func(c Candidate) bool { return slices.ContainsFunc(all, c.movedTo) }
+	return slices.DeleteFunc(found, moved), slices.DeleteFunc(others, moved)
 }
 
 // movedTo reports whether other is c, which its node does not see any more, on another node: what LVM and the file system
-// say of themselves is the same. If the other node knows another claim, or an earlier release, the volume there is
-// another one with a copy of the file system.
+// say of themselves is the same. If the nodes know different claims, or the other volume is not released, or is known to
+// have been released earlier, it is another one with a copy of the file system.
 func (c Candidate) movedTo(other Candidate) bool {
 	was, is := &c.Released, &other.Released
-	return c.Unseen && !other.Unseen && is.FilesystemUUID == was.FilesystemUUID && is.Name == was.Name && is.Created.Equal(&was.Created) &&
-		(other.Claim() == "" || other.Claim() == c.Claim() && !is.Released.Before(&was.Released))
+	same := is.FilesystemUUID == was.FilesystemUUID && is.Name == was.Name && is.Created.Equal(&was.Created)
+	claim := c.Claim() == other.Claim() || c.Claim() == "" || other.Claim() == ""
+	released := is.State == string(volume.Unreferenced) || is.State == string(volume.Retained)
+	return c.Unseen && !other.Unseen && same && claim && released && (!other.knowsRelease() || !is.Released.Before(&was.Released))
+}
+
+// knowsRelease reports whether the node has a record of the release. Without one, as for a volume whose disks were moved to
+// the node, it reports the time of creation, which it may round up by a second.
+func (c Candidate) knowsRelease() bool {
+	return c.Released.Released.After(c.Released.Created.Add(time.Second))
 }
 
 // FindAny is Find, but includes the orphans that the nodes report if the volume is named. Several nodes may

@@ -143,7 +143,7 @@ func TestFindOfAGroupThatWasMoved(t *testing.T) {
 		"the volume is named":              {func(*flexlvmv1.ReleasedVolume) {}, named, ""},
 		"the claim is named":               {func(*flexlvmv1.ReleasedVolume) {}, claimed, ""},
 		"the node does not know its claim": {asNew, named, ""},
-		"and the claim is named":           {asNew, claimed, "The nodes report these released volumes of the namespace:\n  --volume released-0 (node b, claim unknown"},
+		"and the claim is named":           {asNew, claimed, "\n  --volume released-0 (node b, claim unknown"},
 		"created at another time":          {func(r *flexlvmv1.ReleasedVolume) { r.Created = metav1.NewTime(r.Created.Add(time.Hour)) }, claimed, "there are 2 released volumes"},
 		"of another file system":           {func(r *flexlvmv1.ReleasedVolume) { r.FilesystemUUID = "another" }, claimed, "there are 2 released volumes"},
 		"released earlier":                 {func(r *flexlvmv1.ReleasedVolume) { r.Released = metav1.NewTime(r.Released.Add(-time.Second)) }, claimed, "there are 2 released volumes"},
@@ -168,6 +168,19 @@ func TestFindOfAGroupThatWasMoved(t *testing.T) {
 	asNew(&is.Status.Released[0])
 	_, err := overview.Find([]flexlvmv1.NodeStorage{former, is, earlier}, claimed)
 	require.ErrorContains(t, err, "may have had a later volume than the one that was found")
+
+	// The former node is not there any more, and the volume was created before the other was released.
+	is.Status.Released[0].Created = metav1.NewTime(earlier.Status.Released[0].Released.Add(-time.Minute))
+	asNew(&is.Status.Released[0])
+	_, err = overview.Find([]flexlvmv1.NodeStorage{is, earlier}, claimed)
+	require.ErrorContains(t, err, "may have had a later volume than the one that was found")
+
+	// The disks were moved back.
+	_, err = overview.Find([]flexlvmv1.NodeStorage{node("a", deleted("data")), node("b", deleted("data"), func(s *flexlvmv1.NodeStorageStatus) {
+		s.Released, s.ReleasedCount = s.Released[:1], 1
+		s.Released[0].Pool, s.Released[0].Origin = "moved", nil
+	})}, claimed)
+	require.NoError(t, err)
 }
 
 // Nodes may have orphans with the same name, which may also be the name of another node's released

@@ -26,8 +26,8 @@ func TestConformanceModuleHasTheClustersVersions(t *testing.T) {
 	require.Greater(t, shared, 100)
 }
 
-// Without the same versions of all that client-go imports, each of these modules would compile client-go and
-// Kubernetes' API anew, which takes minutes of a cold run.
+// Without the same versions of all that client-go imports, each of these modules would compile anew what it uses of
+// client-go and of Kubernetes' API, which takes minutes of a cold run.
 func TestModulesShareVersions(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}",
 		"k8s.io/client-go/kubernetes", "k8s.io/client-go/tools/clientcmd", "k8s.io/client-go/dynamic", "k8s.io/client-go/tools/leaderelection")
