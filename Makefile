@@ -69,14 +69,14 @@ step-test-daemon step-test-faults: step-test-e2e
 step-test-installer: step-test-faults
 step-test-soak: step-test-daemon step-test-installer
 
-# The linter, test-s3, the unit tests, test-control and on-host run one after another beside these, so that
-# the nodes share the processors with one step. The unit tests start together with test-e2e, whose tests
-# mostly wait at first. Helm is built first, or test-installer and test-modules would both build it at the same time.
+# The linter, test-s3, the unit tests and on-host run one after another beside these, and test-control after
+# test-e2e, whose second half keeps both processors busy, so that the nodes share the processors with one or
+# two steps. Helm is built first, or test-installer and test-modules would both build it at the same time.
 step-lint: step-kubernetes
 step-test-s3: step-lint
 step-test-unit: step-test-s3 step-test-vm
-step-test-control: step-test-unit step-kubernetes
-step-on-host: step-test-control step-helm
+step-on-host: step-test-unit step-helm
+step-test-control: step-test-e2e step-kubernetes
 step-test-installer: step-helm
 step-helm: step-test-vm
 
