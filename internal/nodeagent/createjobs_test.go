@@ -23,12 +23,8 @@ func pvCopyOf(source string) func(*corev1.PersistentVolume) {
 	}
 }
 
-// A copy is created as soon as its PersistentVolume exists. Its source is released only after that, whenever its user
-// deletes the source.
-func TestCopyIsTakenBeforeItsSourceGoes(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.claimed("source", 10)
+// fullPool adds a thin pool in which copies and snapshots fail.
+func (r *rig) fullPool() {
 	r.engine.with(func() {
 		r.engine.pools = append(r.engine.pools, inventory.Pool{
 			Name: "flexlvm/pool", UUID: "pool", Size: volume.TiB, Free: volume.TiB, Extent: 4 * volume.MiB,
@@ -41,6 +37,15 @@ func TestCopyIsTakenBeforeItsSourceGoes(t *testing.T) {
 			return nil
 		}
 	})
+}
+
+// A copy is created as soon as its PersistentVolume exists. Its source is released only after that, whenever its user
+// deletes the source.
+func TestCopyIsTakenBeforeItsSourceGoes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("source", 10)
+	r.fullPool()
 	r.start()
 	r.rounds(1)
 	r.api.put(object("copy", 10, pvCopyOf("source")))

@@ -2,7 +2,6 @@ package nodeagent_test
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -41,18 +40,7 @@ func TestSnapshotIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.claimed("source", 10)
-	r.engine.with(func() {
-		r.engine.pools = append(r.engine.pools, inventory.Pool{
-			Name: "flexlvm/pool", UUID: "pool", Size: volume.TiB, Free: volume.TiB, Extent: 4 * volume.MiB,
-			Thin: &inventory.ThinPool{GroupUUID: evictiontest.GroupUUID, Known: true, Metadata: volume.GiB},
-		})
-		r.engine.fault = func(call string) error {
-			if strings.HasPrefix(call, "clone") {
-				return errors.New("the pool is full")
-			}
-			return nil
-		}
-	})
+	r.fullPool()
 	r.start()
 	r.rounds(1)
 	r.api.put(snapshotObject(t))
@@ -139,15 +127,8 @@ func TestSnapshotThatOverflows(t *testing.T) {
 	r := newRig(t)
 	r.claimed("source", 10)
 	holds := func(percent volume.Bytes, overflowed bool) {
-		r.engine.with(func() {
-			r.engine.volumes = without(without(r.engine.volumes, "snap"), "full")
-			for _, name := range []volume.Name{"snap", "full"} {
-				v := r.engine.volumes[0]
-				v.Name, v.UUID, v.Kind, v.SnapshotOf, v.DeviceSize, v.Stored = name, "uuid-"+string(name), volume.Snapshot, "source", 300*volume.MiB, percent*3*volume.MiB
-				v.Overflowed = overflowed && name == "snap"
-				r.engine.volumes = append(r.engine.volumes, v)
-			}
-		})
+		r.store("snap", func(v *inventory.Volume) { v.Stored, v.Overflowed = percent*3*volume.MiB, overflowed })
+		r.store("full", func(v *inventory.Volume) { v.Stored = percent * 3 * volume.MiB })
 	}
 	holds(79, false)
 	r.api.put(storeObject(t, "snap", 30))
@@ -184,12 +165,7 @@ func TestStoreThatFillsBetweenRounds(t *testing.T) {
 	r.claimed("source", 10)
 	var percent atomic.Int64
 	fill := func(to int64) {
-		r.engine.with(func() {
-			r.engine.volumes = without(r.engine.volumes, "snap")
-			v := r.engine.volumes[0]
-			v.Name, v.UUID, v.Kind, v.SnapshotOf, v.DeviceSize, v.Stored = "snap", "uuid-snap", volume.Snapshot, "source", 300*volume.MiB, volume.Bytes(to)*3*volume.MiB
-			r.engine.volumes = append(r.engine.volumes, v)
-		})
+		r.store("snap", func(v *inventory.Volume) { v.Stored = volume.Bytes(to) * 3 * volume.MiB })
 		percent.Store(to)
 	}
 	looks := atomic.Int64{}
@@ -218,12 +194,7 @@ func TestSnapshotWhoseDiskFails(t *testing.T) {
 	r.claimed("source", 10)
 	var percent atomic.Int64
 	state := func(overflowed bool) {
-		r.engine.with(func() {
-			r.engine.volumes = without(r.engine.volumes, "full")
-			v := r.engine.volumes[0]
-			v.Name, v.UUID, v.Kind, v.SnapshotOf, v.DeviceSize, v.Overflowed = "full", "uuid-full", volume.Snapshot, "source", 300*volume.MiB, overflowed
-			r.engine.volumes = append(r.engine.volumes, v)
-		})
+		r.store("full", func(v *inventory.Volume) { v.Overflowed = overflowed })
 	}
 	looks := atomic.Int64{}
 	r.config.Interval = time.Hour
@@ -280,11 +251,7 @@ func TestStoresAreWatchedInFailedRounds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.claimed("source", 10)
-	r.engine.with(func() {
-		v := r.engine.volumes[0]
-		v.Name, v.UUID, v.Kind, v.SnapshotOf, v.Active = "full", "uuid-full", volume.Snapshot, "source", false
-		r.engine.volumes = append(r.engine.volumes, v)
-	})
+	r.store("full", func(v *inventory.Volume) { v.Active = false })
 	looks := atomic.Int64{}
 	r.config.Fills = func(context.Context) (map[string]int, error) {
 		looks.Add(1)
@@ -313,6 +280,17 @@ func TestSnapshotIsRemovedWhenItIsDeleted(t *testing.T) {
 	r.eventually(func() bool { return r.api.volume("snap") == nil }, "it stays")
 	r.eventually(func() bool { return !strings.Contains(strings.Join(r.engine.names(), " "), "snap") }, "its volume stays")
 	require.Contains(t, r.engine.names(), "source ready")
+}
+
+// store replaces the copy-on-write snapshot with this name of the engine's first volume, whose name is source. Its store
+// has 300 MiB.
+func (r *rig) store(name string, change func(*inventory.Volume)) {
+	r.engine.with(func() {
+		v := r.engine.volumes[0]
+		v.Name, v.UUID, v.Kind, v.SnapshotOf, v.DeviceSize = volume.Name(name), "uuid-"+name, volume.Snapshot, "source", 300*volume.MiB
+		change(&v)
+		r.engine.volumes = append(without(r.engine.volumes, v.Name), v)
+	})
 }
 
 func without(all []inventory.Volume, name volume.Name) (out []inventory.Volume) {
