@@ -20,7 +20,7 @@ type poolPlan struct {
 	orphaned         amount
 	replicas         []candidate // replicas that may be evicted, in order
 	keptReplicas     amount      // replicas that may not be evicted
-	withheld         amount      // what could be evicted for its room if the pool were not stalled
+	withheld         amount      // what could be offered and evicted for its room if the pool were not stalled
 	stuckReplicas    amount      // replicas whose eviction was confirmed too long ago
 	// unfinished are doomed volumes whose removal has failed.
 	unfinished []*inventory.Volume
@@ -178,10 +178,13 @@ func (p *planner) decide(pool *poolPlan) []Eviction {
 	return out
 }
 
-// withholdAll excludes all volumes of a stalled pool from eviction, and counts them.
+// withholdAll excludes all volumes of a stalled pool from eviction, and counts them, except orphans, whose room is never
+// offered to claims.
 func (p *poolPlan) withholdAll() {
 	for _, v := range p.queue {
-		p.withheld.add(v)
+		if v.State == volume.Unreferenced {
+			p.withheld.add(v)
+		}
 	}
 	for _, c := range p.replicas {
 		p.withheld.add(c.volume)

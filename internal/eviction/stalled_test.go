@@ -38,6 +38,10 @@ func TestStalledPoolSaysWhyClaimsWait(t *testing.T) {
 			g := s.PoolNamed("flexlvm")
 			g.Devices, g.DeviceFree = []string{"/dev/open"}, []volume.Bytes{g.Free}
 		}}, ""},
+		"only an orphan could be": {[]func(*evictiontest.Scene){failed("x", "y"), func(s *evictiontest.Scene) {
+			s.Policy.EvictOrphans = true
+			s.Volume("orphan", volume.Ready, 10, evictiontest.LastUsed(400))
+		}}, ""},
 		"nothing is evicted at all": {[]func(*evictiontest.Scene){failed("x", "y"), old, func(s *evictiontest.Scene) { s.View.PersistentVolumes = nil }}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

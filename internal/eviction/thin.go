@@ -21,15 +21,14 @@ const thinSlack = 5000
 // known: at least what is in use beyond what flexlvm's volumes hold, which is too little if those share blocks.
 // A difference within the slack may be LVM's rounding, and changes with every write.
 func (p *planner) thinAllocatable(pool *poolPlan) volume.Bytes {
-	evictable := map[*inventory.Volume]bool{}
+	evictable, evictableReplicas := map[*inventory.Volume]bool{}, map[*inventory.Volume]bool{}
 	if p.evictsForRoom(pool) {
 		for _, v := range pool.queue {
 			evictable[v] = true
 		}
-	}
-	evictableReplicas := map[*inventory.Volume]bool{}
-	for _, c := range pool.replicas {
-		evictableReplicas[c.volume] = p.evictsForRoom(pool)
+		for _, c := range pool.replicas {
+			evictableReplicas[c.volume] = true
+		}
 	}
 	charges, held := p.charges(pool), volume.Bytes(0)
 	slack := pool.Size / thinSlack

@@ -40,8 +40,8 @@ func (p *planner) reportedThresholds(pool *poolPlan) thresholds {
 	return p.thresholds(pool)
 }
 
-// needsManualAction reports whether a problem that needs manual action prevents evictions, so that not only volumes
-// in use keep a pool full.
+// needsManualAction reports whether a problem that needs manual action prevents evictions, or keeps room that was to be
+// freed, so that not only volumes in use keep a pool full.
 func (p *planner) needsManualAction(pool *poolPlan) bool {
 	return p.result.Blocked != "" || pool.problem != "" || len(pool.unfinished) > 0
 }

@@ -53,14 +53,10 @@ func TestStoreTakesNoMoreThanIsKeptForIt(t *testing.T) {
 // A copy of a snapshot is only valid if, after the last byte was read, the snapshot is still the same and
 // valid.
 func TestFullCopyOfWhatIsNotWholeAtItsEnd(t *testing.T) {
-	spec := cloneSpec()
-	spec.Layout, spec.ThinPool = volume.Linear, ""
-	tags := sourceTags()
-	tags.Kind = volume.Snapshot
-	c := fullCopy{spec: spec, fromID: "uuid"}
+	spec, whole, _ := thickCopy()
+	c := fullCopy{spec: spec, fromID: whole.UUID}
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
-	whole := lvm.LogicalVolume{Group: "flexlvm", Name: "source", UUID: "uuid", Active: true, Of: "origin", Shape: volume.Shape{Layout: volume.Linear}, Tags: tags.Strings()}
 	require.NoError(t, e.checkSourceValid(&c, whole))
 	for name, change := range map[string]func(*lvm.LogicalVolume){
 		"another":       func(lv *lvm.LogicalVolume) { lv.UUID = "another" },

@@ -281,6 +281,9 @@ func TestMirrorRepairedFromTheNewestCopy(t *testing.T) {
 	w.look(true, "partial", "100.00", "", "partial")
 	w.look(true, "partial", "100.00", "partial", "")
 	require.True(t, w.note().Stale)
+	text, err := os.ReadFile(w.copyNotes.file(w.lv.UUID))
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"stale":true`, "the runbooks quote it")
 	w.look(true, "partial", "100.00", "", "partial")
 	require.NoError(t, w.checkCopies(ctx, w.lv))
 	w.uuids[1] = "copy-2"

@@ -49,7 +49,8 @@ func (d notes[T]) read(uuid string) (n T, err error) {
 	return n, nil
 }
 
-// write durably replaces the note of a volume.
+// write durably replaces the note of a volume. It is one line without spaces, not ReplaceJSON: the runbooks quote
+// "stale":true from it (docs/node-loss.md, docs/alerts.md).
 func (d notes[T]) write(uuid string, n T) error {
 	b, err := json.Marshal(n)
 	if err == nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/pause"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -79,13 +80,9 @@ func (e *Engine) daemonWorks() bool {
 // awaitRoom reports whether another try is worthwhile: a volume was removed since seen, or roomRetry has
 // passed. It returns false at the deadline.
 func (e *Engine) awaitRoom(ctx context.Context, seen, deadline time.Time) bool {
-	ticker := time.NewTicker(roomCheck)
-	defer ticker.Stop()
 	for retry := time.Now().Add(e.roomRetry); time.Now().Before(deadline); {
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, roomCheck) != nil {
 			return false
-		case <-ticker.C:
 		}
 		if !e.roomFreedAt().Equal(seen) || time.Now().After(retry) {
 			return true

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/pause"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -47,8 +48,6 @@ func (e *Engine) awaitInSync(ctx context.Context, lv lvm.LogicalVolume) error {
 	if lv.Shape.Layout != volume.Raid1 {
 		return nil
 	}
-	poll := time.NewTicker(syncPoll)
-	defer poll.Stop()
 	for end := time.Now().Add(e.syncPatience); ; {
 		synced, err := e.allInSync(ctx, lv)
 		if err != nil || synced {
@@ -57,10 +56,8 @@ func (e *Engine) awaitInSync(ctx context.Context, lv lvm.LogicalVolume) error {
 		if time.Now().After(end) {
 			return fmt.Errorf("wipe volume %s/%s: %w, and one of them might be removed without being wiped; it is retried", lv.Group, lv.Name, ErrSyncing)
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait until the copies of volume %s/%s are in sync: %w", lv.Group, lv.Name, ctx.Err())
-		case <-poll.C:
+		if err := pause.For(ctx, syncPoll); err != nil {
+			return fmt.Errorf("wait until the copies of volume %s/%s are in sync: %w", lv.Group, lv.Name, err)
 		}
 	}
 }

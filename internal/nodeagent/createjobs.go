@@ -102,12 +102,16 @@ func (d *Daemon) makeCopy(ctx context.Context, j createJob) error {
 // whySourceLost returns why the source of a copy has lost its content, according to the source's PersistentVolume;
 // empty if it has not, or if the copy no longer needs it.
 func (f observation) whySourceLost(c *persistentvolume.Volume) string {
+	if c.CloneOf == "" || c.Kind == volume.Snapshot {
+		return "" // only a snapshot can be lost, and no snapshot is taken of one
+	}
 	key := eviction.KeyOfPersistentVolume(c)
 	if slices.ContainsFunc(f.inventory.Volumes, func(v inventory.Volume) bool { return eviction.KeyOf(&v) == key && v.Fill == volume.FillCopied }) {
 		return ""
 	}
-	for _, p := range f.view.PersistentVolumes {
-		if c.CloneOf != "" && p.Group == c.Group && p.Volume == c.CloneOf && p.Cluster == c.Cluster && p.Lost != "" {
+	for i := range f.view.PersistentVolumes {
+		p := &f.view.PersistentVolumes[i]
+		if p.Group == c.Group && p.Volume == c.CloneOf && p.Cluster == c.Cluster && p.Lost != "" {
 			return p.Lost
 		}
 	}
