@@ -103,11 +103,11 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 }
 
 // create creates the directory for a request. Unless first allows that it is the first one of its export, it
-// fails with nfsmark.ErrNone in an export without marks. asked is makeDirectory's.
-func (p *Provisioner) create(ctx context.Context, r request, first bool) (asked bool, state controller.ProvisioningState, err error) {
-	state = controller.ProvisioningNoChange
+// fails with nfsmark.ErrNone in an export without marks. The bool is makeDirectory's asked.
+func (p *Provisioner) create(ctx context.Context, r request, first bool) (bool, controller.ProvisioningState, error) {
+	asked, state := false, controller.ProvisioningNoChange // not results: a call for which nobody waits any more may still set them
 	g := p.gate(r.place)
-	err = g.do(ctx, r.place.volume, func(ctx context.Context, root *os.Root) (err error) {
+	err := g.do(ctx, r.place.volume, func(ctx context.Context, root *os.Root) (err error) {
 		if _, err = p.wholeFor(root, r.place); err == nil && !first {
 			_, _, err = readMark(root, r.place)
 		}

@@ -195,6 +195,21 @@ func TestProvisionWithASilentServer(t *testing.T) {
 	require.Equal(t, controller.ProvisioningNoChange, state)
 }
 
+// The server becomes silent while a directory is created, and answers when nobody waits for that any more.
+func TestProvisionThatIsAnsweredLate(t *testing.T) {
+	r := newRig(t)
+	g := newGate(r.Exports[1], time.Second, 1, time.Now)
+	r.gates[r.Exports[1].String()] = g
+	r.room = func(*os.File) (room, error) {
+		time.Sleep(g.patience + 200*time.Millisecond) // not by a signal of the test, which would hide a race
+		return room{10 << 30, 1 << 20}, nil
+	}
+	_, state, err := r.enforced("3Gi")
+	require.ErrorIs(t, err, errSilent)
+	require.Equal(t, controller.ProvisioningInBackground, state)
+	require.Eventually(t, func() bool { return g.waiting() == 0 }, time.Minute, time.Millisecond)
+}
+
 // A lateEnd is a context that ends when the directory has just been created.
 type lateEnd struct{ context.Context }
 
