@@ -140,7 +140,7 @@ func TestMirrorIsReleasedLast(t *testing.T) {
 	})
 	t.Run("deleted by somebody meanwhile", func(*testing.T) {
 		r.Claim.Finalizers, r.Claim.DeletionTimestamp = []string{finalizerMirror}, &metav1.Time{Time: now}
-		s.requirePlan("remove finalizer claim v-a-0")
+		require.Equal(t, "s3://b/p/", s.requirePlan("remove finalizer claim v-a-0").Status.Uploaded)
 		// A pod may have written and be gone where the upload's Job does not show that pods were observed since.
 		for name, change := range map[string]func(){
 			"the controller was restarted":              func() { s.Watched = now.Add(time.Second) },

@@ -66,8 +66,8 @@ type Observed struct {
 	Consumers []string
 	// StartedAt is when this controller began to watch.
 	StartedAt, Now time.Time
-	// Watched is since when this controller has listed the pods that use the volume without a pause. It is set
-	// before a release that uploads.
+	// Watched is since when this controller has listed the pods that use the volume without a pause, and has found
+	// none. It is set before a release that uploads.
 	Watched time.Time
 }
 

@@ -136,6 +136,7 @@ func (p *planner) planHeldClaim() bool {
 	case r == nil || p.Upload && !isDeleting(r.Claim):
 		return false
 	case isDeleting(r.Claim) && p.isUploadSure(r):
+		p.out.Status.Uploaded = p.wasUploaded() // the removal may be repeated, and the last message says whether it was uploaded
 		p.do(Action{Verb: RemoveFinalizer, Object: r.Claim})
 		return true
 	case isDeleting(r.Claim):

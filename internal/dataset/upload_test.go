@@ -243,6 +243,26 @@ func TestPodThatComesBeforeTheClaimGoes(t *testing.T) {
 	require.Equal(t, []string{"v-a-put"}, r.deleted())
 }
 
+// A pod was seen, but neither could the upload's Job be deleted nor the status be written. Although the pod is gone at
+// the next attempt, the upload is repeated.
+func TestPodThatIsSeenWhileNothingCanBeWritten(t *testing.T) {
+	r := uploadedRig(t)
+	pod := podOf("v-a-0")
+	require.NoError(t, r.client.Create(t.Context(), pod))
+	r.fail = func(verb string, _ any) error {
+		if verb == "get" || verb == "list" {
+			return nil
+		}
+		return errors.New("the API server is read-only")
+	}
+	require.Error(t, r.look())
+	r.fail = nil
+	require.NoError(t, r.client.Delete(t.Context(), pod))
+	r.done = nil
+	require.NoError(t, r.look())
+	require.Equal(t, []string{"v-a-put"}, r.deleted())
+}
+
 // podOf returns a pod that uses a claim.
 func podOf(claim string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "writer"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
