@@ -10,7 +10,7 @@ import (
 // pool bounds the memory in which all hashers keep pieces. A hasher that keeps a full buffer gets
 // an empty one for it.
 type pool struct {
-	// step is the length of the ranges of objects that are hashed in order, and most is how many
+	// step is the length of the ranges of objects that are hashed in order, and maxFull is how many
 	// buffers may be full at the same time; 0 if no pieces are kept.
 	step    int64
 	maxFull int

@@ -19,9 +19,9 @@ func (u *upload) isDoubtful() bool { return u.lacksManifest() || u.journalDamage
 // mayBeFetched reports whether a file may have been fetched, so that it may still be what was fetched.
 func (u *upload) mayBeFetched(path string) bool { return u.needsSentNote(path) || u.journalDamaged }
 
-// needsSentNote reports whether a file must not be sent without a durable note about it: if the upload is then killed,
-// and the file has its fetched content again, the next upload would take it for unchanged. A damaged line of the journal
-// does not lead to that: without a note, the next upload reports a conflict.
+// needsSentNote reports whether a file must not be sent without a durable note about it. If the upload is killed, and the
+// file then has its fetched content again, the next upload would take it for unchanged; without a manifest, it would report
+// a conflict for every file that was sent. With only a damaged line of the journal, it may report one for a few.
 func (u *upload) needsSentNote(path string) bool {
 	_, fetched := u.fetched[path]
 	return fetched || len(u.received[path]) > 0 || u.lacksManifest()
