@@ -64,7 +64,7 @@ func judgeGroup(check string, g lvm.VolumeGroup, pools []lvm.ThinPool) []Finding
 	case g.Exported:
 		all = fail(check, "it is exported, so LVM activates and changes nothing in it", fmt.Sprintf("run `vgimport %s`, unless its disks are to leave this node", g.Name))
 	case g.Missing > 0:
-		all = fail(check, fmt.Sprintf("%d of %s missing", g.Missing, volume.Pluralize(g.Devices, "device is", "devices are")), "bring the disks back; `pvs` and `vgs -o +devices` show which; a disk that is back and still shown as missing needs `vgextend --restoremissing`, see docs/node-loss.md#the-disk-is-dead. No volume can be made or grown until then")
+		all = fail(check, fmt.Sprintf("%d of %s missing", g.Missing, volume.Pluralize(g.Devices, "device is", "devices are")), "bring the disks back; `pvs` and `vgs -o +devices` show which; a disk that is back and still shown as missing needs `vgextend --restoremissing`, see docs/disk-loss.md#the-disk-is-dead. No volume can be made or grown until then")
 	case percent(own, g.Size) >= lowSpace && percent(g.Free, own) < lowSpace:
 		all = warn(check, fmt.Sprintf("%s free of %s", g.Free, g.Size), fmt.Sprintf("make room, or add a device with `vgextend --metadatasize 16m %s DEVICE`", g.Name))
 	}

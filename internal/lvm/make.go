@@ -193,7 +193,7 @@ func (c *Client) shortOf(ctx context.Context, g VolumeGroup, h volume.Shape, sha
 		return exported(g.Name)
 	}
 	if g.Missing > 0 {
-		return fmt.Errorf("%w: %s lacks %d of its %s, and LVM makes and grows nothing in it until they are back; bring them back, or give them up as docs/node-loss.md describes (The disk is dead), which may lose volumes", ErrPartial, g.Name, g.Missing, volume.Pluralize(g.Devices, "device", "devices"))
+		return fmt.Errorf("%w: %s lacks %d of its %s, and LVM makes and grows nothing in it until they are back; bring them back, or give them up as docs/disk-loss.md#the-disk-is-dead describes, which may lose volumes", ErrPartial, g.Name, g.Missing, volume.Pluralize(g.Devices, "device", "devices"))
 	}
 	if h.Layout == volume.Thin {
 		return nil // it takes nothing from its group

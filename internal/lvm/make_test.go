@@ -60,7 +60,7 @@ func TestCreateWithoutEnoughDevices(t *testing.T) {
 	c, _ = client(t, map[string][]answer{"lvcreate": {{err: failed}}, "vgs": {lacking, lacking}, "lvs": {none}})
 	err := c.Create(t.Context(), made(striped, 384*volume.MiB))
 	require.ErrorContains(t, err, "lacks 1 of its 1 device,")
-	require.ErrorContains(t, err, "docs/node-loss.md", "a repair by itself may make an old copy the only one")
+	require.ErrorContains(t, err, "docs/disk-loss.md#the-disk-is-dead", "a repair by itself may make an old copy the only one")
 	require.NotErrorIs(t, err, ErrNoSpace)
 
 	away := answer{out: exportedGroup(t)}

@@ -16,7 +16,7 @@ var ErrConverted = errors.New("volume may hold old data")
 
 const (
 	// outdatedDoc is the runbook for volumes that are not used because of their notes.
-	outdatedDoc = "docs/node-loss.md#a-copy-that-is-out-of-date"
+	outdatedDoc = "docs/disk-loss.md#a-copy-that-is-out-of-date"
 	newerGone   = "no copy that is known to be up to date is part of the volume any more: read " + outdatedDoc
 )
 

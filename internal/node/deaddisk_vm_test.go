@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A disk of a group is dead and is replaced as docs/node-loss.md describes: a volume on that disk alone is
+// A disk of a group is dead and is replaced as docs/disk-loss.md describes: a volume on that disk alone is
 // lost and is not created again, a volume with another copy is complete again, and nothing else is touched.
 func TestDeadDiskIsReplaced(t *testing.T) {
 	m := newMachine(t)

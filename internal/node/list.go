@@ -120,7 +120,7 @@ func (e *Engine) explainCopies(v *inventory.Volume, lv lvm.LogicalVolume, unusab
 		v.Problem, v.Degraded = fmt.Sprintf("degraded: a copy is not complete yet (%s%% in sync); it can still be used. Keep all its disks until `lvs -o +sync_percent %s/%s` shows 100",
 			cmp.Or(v.SyncPercent, "an unknown "), v.Group, v.Name), true
 	case v.Layout == volume.Raid1 && v.Problem != "" && e.copyNotes.mayExist(v.UUID):
-		v.Problem += fmt.Sprintf("; %s records which copies are out of date: read docs/node-loss.md#a-copy-that-is-out-of-date before you refresh or repair it", e.copyNotes.file(v.UUID))
+		v.Problem += fmt.Sprintf("; %s records which copies are out of date: read docs/disk-loss.md#a-copy-that-is-out-of-date before you refresh or repair it", e.copyNotes.file(v.UUID))
 	}
 }
 
@@ -173,10 +173,10 @@ func healthProblem(lv lvm.LogicalVolume, unneeded bool) (problem string, degrade
 	case lv.Health == "" || lv.Health == mismatches && unneeded:
 		return "", false
 	case lv.Health == mismatches:
-		return fmt.Sprintf("degraded: its copies were found to differ (LVM says %q); it can still be used. Back it up, then run `lvchange --syncaction repair %s/%s`, which overwrites the others with its first copy that can be read: see docs/node-loss.md#copies-that-differ",
+		return fmt.Sprintf("degraded: its copies were found to differ (LVM says %q); it can still be used. Back it up, then run `lvchange --syncaction repair %s/%s`, which overwrites the others with its first copy that can be read: see docs/disk-loss.md#copies-that-differ",
 			lv.Health, lv.Group, lv.Name), true
 	case lv.Origin:
-		return fmt.Sprintf("LVM says %q of it or of the store of one of its snapshots: `lvs -a -o lv_name,lv_uuid,origin,devices %s` shows which; if only a snapshot is on a missing disk, the volume is intact: remove nothing before you have read docs/node-loss.md#the-disk-is-dead", lv.Health, lv.Group), mirror
+		return fmt.Sprintf("LVM says %q of it or of the store of one of its snapshots: `lvs -a -o lv_name,lv_uuid,origin,devices %s` shows which; if only a snapshot is on a missing disk, the volume is intact: remove nothing before you have read docs/disk-loss.md#the-disk-is-dead", lv.Health, lv.Group), mirror
 	case mirror:
 		return fmt.Sprintf("degraded: LVM says %q of its %d copies; it can still be used. Bring the disk back%s and run `lvchange --refresh %s/%s`, or replace it and run `lvconvert --repair %s/%s`",
 			lv.Health, lv.Shape.Devices(), restoreMissing(lv.Group), lv.Group, lv.Name, lv.Group, lv.Name), true

@@ -83,7 +83,7 @@ func TestHealthOfASourceOfSnapshots(t *testing.T) {
 		problem, degraded = healthProblem(lv, false)
 		require.Equal(t, want, degraded)
 		require.Contains(t, problem, "or of the store of one of its snapshots")
-		require.Contains(t, problem, "remove nothing before you have read docs/node-loss.md#the-disk-is-dead")
+		require.Contains(t, problem, "remove nothing before you have read docs/disk-loss.md#the-disk-is-dead")
 		require.NotContains(t, problem, "copies")
 	}
 }

@@ -268,7 +268,7 @@ func TestMirrorRepairedFromAnOldCopy(t *testing.T) {
 	require.ErrorContains(t, w.checkCopies(ctx, w.lv), "copy data_rimage_0 of volume flexlvm/data is recorded as out of date")
 	w.uuids = [2]string{"copy-3", "copy-2"} // and the old copy is replaced as well
 	w.look(true, "", "100.00", "", "")
-	require.ErrorContains(t, w.checkCopies(ctx, w.lv), "only copy data_rimage_0, data_rimage_1 of volume flexlvm/data can be used, which is unknown to this node: it was made after 2026-05-04T03:02:01Z, perhaps from a copy that was out of date by then; no copy that is known to be up to date is part of the volume any more: read docs/node-loss.md")
+	require.ErrorContains(t, w.checkCopies(ctx, w.lv), "only copy data_rimage_0, data_rimage_1 of volume flexlvm/data can be used, which is unknown to this node: it was made after 2026-05-04T03:02:01Z, perhaps from a copy that was out of date by then; no copy that is known to be up to date is part of the volume any more: read docs/disk-loss.md#a-copy-that-is-out-of-date")
 	require.ErrorContains(t, w.checkCopies(ctx, w.lv), "remove "+w.copyNotes.file(w.lv.UUID))
 	require.NoError(t, w.copyNotes.remove(w.lv.UUID), "a person accepts it")
 	w.look(true, "", "100.00", "", "")

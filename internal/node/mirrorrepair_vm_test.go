@@ -70,7 +70,7 @@ func TestInactiveMirrorIsReducedToAnOldCopy(t *testing.T) {
 	v.set(1, v.table(1))
 }
 
-// The disk with the newer copy was removed from the group and is intact: it is put back as docs/node-loss.md describes,
+// The disk with the newer copy was removed from the group and is intact: it is put back as docs/disk-loss.md describes,
 // and the volume has the newer data.
 func TestRemovedDiskIsPutBack(t *testing.T) {
 	v := newMirrored(t)
@@ -126,7 +126,7 @@ func TestDiskThatIsBackAndMarkedAsMissing(t *testing.T) {
 	v.boot(true, true)
 }
 
-// The store of a snapshot is on a dead disk, on which its source has no copy, or only one of two. docs/node-loss.md removes
+// The store of a snapshot is on a dead disk, on which its source has no copy, or only one of two. docs/disk-loss.md removes
 // the snapshot first, because vgreduce would remove the source with it.
 func TestDeadDiskHoldsASnapshot(t *testing.T) {
 	m := newMachine(t)

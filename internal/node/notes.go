@@ -50,7 +50,7 @@ func (d notes[T]) read(uuid string) (n T, err error) {
 }
 
 // write durably replaces the note of a volume. It is one line without spaces, not ReplaceJSON: the runbooks quote
-// "stale":true from it (docs/node-loss.md, docs/alerts.md).
+// "stale":true from it (docs/disk-loss.md, docs/alerts.md).
 func (d notes[T]) write(uuid string, n T) error {
 	b, err := json.Marshal(n)
 	if err == nil {

@@ -92,6 +92,6 @@ func (e *Engine) unwipedErr(ctx context.Context, lv lvm.LogicalVolume, copies []
 	if len(unusable) > 0 {
 		what = "copy " + namesOf(unusable)
 	}
-	return fmt.Errorf("%w: %s of volume %s/%s cannot be used, and the volume is not removed before all its copies are wiped (missing devices: %s): bring its disk back%s and run `lvchange --refresh %s/%s`; or give that copy up without wiping it, as docs/node-loss.md#the-disk-is-dead says",
+	return fmt.Errorf("%w: %s of volume %s/%s cannot be used, and the volume is not removed before all its copies are wiped (missing devices: %s): bring its disk back%s and run `lvchange --refresh %s/%s`; or give that copy up without wiping it, as docs/disk-loss.md#the-disk-is-dead says",
 		lvm.ErrPartial, what, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), restoreMissing(lv.Group), lv.Group, lv.Name)
 }

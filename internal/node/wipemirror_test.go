@@ -24,7 +24,7 @@ func TestMirrorIsWipedWhole(t *testing.T) {
 		"compared":      {"mismatches exist", "100.00", [2]string{}, nil},
 		"not in sync":   {"", "12.34", [2]string{}, []string{"still being synchronised"}},
 		"not known":     {"", "", [2]string{}, []string{"still being synchronised"}},
-		"a disk failed": {"partial", "100.00", [2]string{"", "partial"}, []string{"copy data_rimage_1 of volume flexlvm/data cannot be used", "pv-away", "vgextend --restoremissing flexlvm DEVICE", "lvchange --refresh flexlvm/data", "docs/node-loss.md#the-disk-is-dead"}},
+		"a disk failed": {"partial", "100.00", [2]string{"", "partial"}, []string{"copy data_rimage_1 of volume flexlvm/data cannot be used", "pv-away", "vgextend --restoremissing flexlvm DEVICE", "lvchange --refresh flexlvm/data", "docs/disk-loss.md#the-disk-is-dead"}},
 		"it is back":    {"refresh needed", "100.00", [2]string{"", "refresh needed"}, []string{"copy data_rimage_1 of volume flexlvm/data cannot be used"}},
 		"of all":        {"a newer health", "100.00", [2]string{}, []string{"a copy of volume flexlvm/data cannot be used"}},
 	} {
