@@ -60,7 +60,7 @@ type LocalVolumeSpec struct {
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self == '' || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="claimName has to be what a claim can be called: lower-case letters, digits, - and ., with a letter or a digit at either end of each part"
+	// +kubebuilder:validation:XValidation:rule="self == '' || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="claimName must be a valid name of a claim: lower-case letters, digits, - and .; each part between dots begins and ends with a letter or a digit"
 	ClaimName string `json:"claimName,omitempty"`
 	// AccessModes of the volume.
 	//
@@ -80,7 +80,7 @@ type LocalVolumeSpec struct {
 	VolumeMode corev1.PersistentVolumeMode `json:"volumeMode,omitempty"`
 	// Parameters override those of the StorageClass: fsType, inodes, layout, mirrors, stripes, stripeSizeKiB.
 	//
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['fsType', 'inodes', 'layout', 'mirrors', 'stripes', 'stripeSizeKiB'])",message="may hold fsType, inodes, layout, mirrors, stripes and stripeSizeKiB; all else is for the class to say"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['fsType', 'inodes', 'layout', 'mirrors', 'stripes', 'stripeSizeKiB'])",message="may set only fsType, inodes, layout, mirrors, stripes and stripeSizeKiB; set other parameters in the StorageClass"
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Parameters map[string]string `json:"parameters,omitempty"`

@@ -62,7 +62,7 @@ type VolumeManagerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && o.sourceType == v.sourceType))",message="sourceType cannot be changed; make another volume"
 	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && (o.sourceType != v.sourceType || quantity(v.capacity).compareTo(quantity(o.capacity)) >= 0)))",message="capacity cannot shrink, as XFS cannot; make another volume"
 	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && (has(v.options) && 'storageClass' in v.options ? v.options['storageClass'] : 'flexlvm-dataset') == (has(o.options) && 'storageClass' in o.options ? o.options['storageClass'] : 'flexlvm-dataset')))",message="storageClass cannot be changed; make another volume"
-	// +kubebuilder:validation:XValidation:rule="!self.exists(a, a.sourceType != 'NFS' && self.exists(b, b.id.startsWith(a.id + '-') && b.id.substring(size(a.id) + 1).matches('^[0-9]+$')))",message="the id of one volume is that of another and a number, as are the names of claims; give it another id"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(a, a.sourceType != 'NFS' && self.exists(b, b.id.startsWith(a.id + '-') && b.id.substring(size(a.id) + 1).matches('^[0-9]+$')))",message="no id may be another volume's id, a dash and a number (a-0 beside a), because the claims of that volume's replicas have such names; choose another id"
 	Volumes []VolumeConfig `json:"volumes,omitempty"`
 	// VolumeConfigs is VCK's name for volumes. As in VCK, two of them may have the same id.
 	// +listType=atomic
@@ -72,7 +72,7 @@ type VolumeManagerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && o.sourceType == v.sourceType))",message="sourceType cannot be changed; make another volume"
 	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && (o.sourceType != v.sourceType || quantity(v.capacity).compareTo(quantity(o.capacity)) >= 0)))",message="capacity cannot shrink, as XFS cannot; make another volume"
 	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && (has(v.options) && 'storageClass' in v.options ? v.options['storageClass'] : 'flexlvm-dataset') == (has(o.options) && 'storageClass' in o.options ? o.options['storageClass'] : 'flexlvm-dataset')))",message="storageClass cannot be changed; make another volume"
-	// +kubebuilder:validation:XValidation:rule="!self.exists(a, a.sourceType != 'NFS' && self.exists(b, b.id.startsWith(a.id + '-') && b.id.substring(size(a.id) + 1).matches('^[0-9]+$')))",message="the id of one volume is that of another and a number, as are the names of claims; give it another id"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(a, a.sourceType != 'NFS' && self.exists(b, b.id.startsWith(a.id + '-') && b.id.substring(size(a.id) + 1).matches('^[0-9]+$')))",message="no id may be another volume's id, a dash and a number (a-0 beside a), because the claims of that volume's replicas have such names; choose another id"
 	VolumeConfigs []VolumeConfig `json:"volumeConfigs,omitempty"`
 	// Loader configures the pods that load and upload data, beyond what they need themselves.
 	// +optional
@@ -138,7 +138,7 @@ type LoaderTemplate struct {
 	// PriorityClassName of the loader's pods. It cannot be one of Kubernetes' own, which begin with system-.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="!self.startsWith('system-')",message="a loader is no part of the cluster: priority classes that begin with system- are not for it"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('system-')",message="must not begin with system-: such priority classes are for parts of the cluster; name another one"
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 	// ImagePullSecrets for the loader's image.
 	// +listType=atomic
@@ -299,7 +299,7 @@ type VolumeConfig struct {
 // VolumeLabels are labels that a user chooses for the objects created for a volume.
 //
 // +kubebuilder:validation:MaxProperties=32
-// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) - k.lastIndexOf('/') <= 64 && k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="labels has to have keys that Kubernetes takes for labels"
+// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) - k.lastIndexOf('/') <= 64 && k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="labels must have valid keys: NAME or PREFIX/NAME, as in all labels of Kubernetes"
 // +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('flexlvm.io/'))",message="labels cannot begin with flexlvm.io/"
 type VolumeLabels map[string]LabelValue
 

@@ -21,7 +21,8 @@ func volumesCommand(s *session) *cobra.Command {
 that the nodes report: the last that were released, and the next that are evicted. Of orphans, which
 have no PersistentVolume and were never released, it shows the first 50 of each node. CLAIM is the
 claim of a volume, also if it was deleted. EVICTION is the position of a released volume in the
-eviction order of its pool, or why it is kept.`,
+eviction order of its pool, or why it is not evicted: TooYoung (released less than --min-age ago),
+InUse, Wanted (a PersistentVolume names it), Problem, Removing, or Retained.`,
 		Example: `  kubectl flexlvm volumes --node node-1
   kubectl flexlvm volumes -n shop --pvc data -o wide`,
 		Args: noArguments,

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/version"
 )
 
 var update = flag.Bool("update", false, "write docs/reference")
@@ -82,7 +84,7 @@ func describeFlags(b *strings.Builder, flags *pflag.FlagSet) {
 		}
 		preset := ""
 		if f.DefValue != "" && f.DefValue != "[]" {
-			preset = "`" + f.DefValue + "`"
+			preset = "`" + strings.ReplaceAll(f.DefValue, ":"+version.String, ":VERSION") + "`" // tests have no version
 		}
 		fmt.Fprintf(b, "| %s | %s | %s |\n", name, preset, strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;").Replace(f.Usage))
 	})

@@ -248,12 +248,12 @@ func TestFindings(t *testing.T) {
 		"nearly full":      {group(func(g *lvm.VolumeGroup) { g.Free = 9 * volume.GiB }), Warn, "group flexlvm", "9 GiB free of 100 GiB", "vgextend"},
 		"large extents":    {group(func(g *lvm.VolumeGroup) { g.Extent = 64 * volume.MiB }), Warn, "group flexlvm extents", "64 MiB", "extents of 4 MiB"},
 		"small metadata":   {group(func(g *lvm.VolumeGroup) { g.MetadataSize, g.MetadataFree = volume.MiB, 500*volume.KiB }), Warn, "group flexlvm metadata", "some hundreds", "flexlvm vg create"},
-		"metadata filling": {group(func(g *lvm.VolumeGroup) { g.MetadataFree = volume.MiB }), Warn, "group flexlvm metadata", "(11 %)", "cannot enlarge"},
-		"metadata full":    {group(func(g *lvm.VolumeGroup) { g.MetadataFree = 0 }), Fail, "group flexlvm metadata", "(0 %)", "cannot enlarge"},
+		"metadata filling": {group(func(g *lvm.VolumeGroup) { g.MetadataFree = volume.MiB }), Warn, "group flexlvm metadata", "(11 %)", "delete claims that nobody needs (never logical volumes by hand)"},
+		"metadata full":    {group(func(g *lvm.VolumeGroup) { g.MetadataFree = 0 }), Fail, "group flexlvm metadata", "(0 %)", "delete claims that nobody needs (never logical volumes by hand)"},
 
 		"thin pool queues":   {pool(func(p *lvm.ThinPool) { p.ErrorWhenFull = false }), Fail, "thin pool flexlvm/thinpool", "lvchange --errorwhenfull y flexlvm/thinpool", "no volume is promised"},
-		"thin pool filling":  {pool(func(p *lvm.ThinPool) { p.Used = 24 * volume.GiB }), Warn, "thin pool flexlvm/thinpool", "80 % full", "lvextend"},
-		"thin pool metadata": {pool(func(p *lvm.ThinPool) { p.MetadataUsed = 60 * volume.MiB }), Warn, "thin pool flexlvm/thinpool", "metadata is 93 % full", "if group flexlvm has less than 128 MiB free, first add a device"},
+		"thin pool filling":  {pool(func(p *lvm.ThinPool) { p.Used = 24 * volume.GiB }), Warn, "thin pool flexlvm/thinpool", "80 % full", "lvextend --size +SIZE flexlvm/thinpool`, or delete claims that nobody needs (never logical volumes by hand)"},
+		"thin pool metadata": {pool(func(p *lvm.ThinPool) { p.MetadataUsed = 60 * volume.MiB }), Warn, "thin pool flexlvm/thinpool", "metadata is 93 % full", "or delete claims and VolumeSnapshots in the pool that nobody needs (never logical volumes by hand)"},
 		"no thin_check": {func(_ *testing.T, p *patient) {
 			p.host.Inventory = nodeTools{groups: []lvm.VolumeGroup{goodGroup()}, pools: []lvm.ThinPool{goodPool()}}
 		}, Warn, "thin_check", "thin-provisioning-tools", "install"},

@@ -48,9 +48,9 @@ func judgeThinPool(p lvm.ThinPool) []Finding {
 	switch {
 	case metadata >= highThin:
 		return warn(check, fmt.Sprintf("its metadata is %d %% full; once it is full the pool must be repaired by hand", metadata),
-			fmt.Sprintf("run `lvextend --poolmetadatasize +64M %s`; if group %s has less than 128 MiB free, first add a device with `vgextend --metadatasize 16m %s DEVICE`; or remove snapshots, clones and other volumes in the pool", p.Path(), p.Group, p.Group))
+			fmt.Sprintf("run `lvextend --poolmetadatasize +64M %s`; if group %s has less than 128 MiB free, first add a device with `vgextend --metadatasize 16m %s DEVICE`; or delete claims and VolumeSnapshots in the pool that nobody needs (never logical volumes by hand)", p.Path(), p.Group, p.Group))
 	case data >= highThin:
-		return warn(check, fmt.Sprintf("%d %% full; when it is full, writing to its volumes fails", data), fmt.Sprintf("run `lvextend --size +SIZE %s`, or remove volumes", p.Path()))
+		return warn(check, fmt.Sprintf("%d %% full; when it is full, writing to its volumes fails", data), fmt.Sprintf("run `lvextend --size +SIZE %s`, or delete claims that nobody needs (never logical volumes by hand)", p.Path()))
 	}
 	return ok(check, fmt.Sprintf("%s, %s free, metadata %d %% full, %s", p.Size, p.Size-p.Used, metadata, volume.Pluralize(p.Volumes, "volume", "volumes")))
 }

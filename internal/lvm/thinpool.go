@@ -200,7 +200,7 @@ func (c *Client) fitPool(ctx context.Context, lv LogicalVolume, need volume.Byte
 	}
 	// First, because LVM reports a full pool as unhealthy.
 	if free := p.Size - p.Used; p.Active && (free < need || p.MetadataUsed >= p.Metadata) {
-		return fmt.Errorf("%w of volume %s: %w: %s has %d bytes free (%s) of %d and %d are needed (%s); its metadata is %d%% full; remove volumes, or extend it with `lvextend --size` and `lvextend --poolmetadatasize`",
+		return fmt.Errorf("%w of volume %s: %w: %s has %d bytes free (%s) of %d and %d are needed (%s); its metadata is %d%% full; delete claims that nobody needs (never logical volumes by hand), or extend it with `lvextend --size` and `lvextend --poolmetadatasize`",
 			errPool, lv.path(), ErrNoSpace, p.Path(), int64(free), free, int64(p.Size), int64(need), need, int64(p.MetadataUsed*100/max(p.Metadata, 1)))
 	}
 	if err := p.unfit(); err != nil {

@@ -231,5 +231,7 @@ func TestThinVolumes(t *testing.T) {
 	require.ErrorIs(t, c.Snapshot(t.Context(), lv, snapshot), ErrNoSpace)
 	require.NotContains(t, strings.Join(s.ran, "\n"), "lvcreate")
 	c, _ = client(t, map[string][]answer{"lvs": {pool}})
-	require.ErrorIs(t, c.Extend(t.Context(), lv, 4*volume.GiB), ErrNoSpace)
+	err := c.Extend(t.Context(), lv, 4*volume.GiB)
+	require.ErrorIs(t, err, ErrNoSpace)
+	require.ErrorContains(t, err, "delete claims that nobody needs (never logical volumes by hand)")
 }

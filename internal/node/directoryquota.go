@@ -42,7 +42,7 @@ func (p *directoryPool) checkRoomNow(more, data volume.Bytes) error {
 		return err
 	}
 	if free := p.info.Size - promised(all); free < more {
-		return fmt.Errorf("%w: directory pool %s can still promise %d bytes (%s) of %d and %d are needed (%s); remove volumes, or enlarge it with `flexlvm directories create --size`",
+		return fmt.Errorf("%w: directory pool %s can still promise %d bytes (%s) of %d and %d are needed (%s); delete claims that nobody needs (never directories by hand), or enlarge it with `flexlvm directories create --size`",
 			lvm.ErrNoSpace, p.poolName(), int64(max(0, free)), max(0, free), int64(p.info.Size), int64(more), more)
 	}
 	short, err := p.shortfall(all)

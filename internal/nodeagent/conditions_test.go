@@ -35,3 +35,11 @@ func TestConditionOfAStalledPool(t *testing.T) {
 	s.PersistentVolume("promised", 100)
 	require.Equal(t, flexlvmv1.ReasonRoomMissing, shortfall().Reason)
 }
+
+// A node without a volume group needs no shell: its condition names VolumeGroups before the command.
+func TestNoPoolsNamesVolumeGroups(t *testing.T) {
+	ready, reason, message := readiness(observation{}, report{})
+	require.True(t, ready)
+	require.Equal(t, "NoPools", reason)
+	require.Regexp(t, "VolumeGroup .*docs/volume-groups.md.*flexlvm vg create", message)
+}

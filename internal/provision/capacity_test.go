@@ -286,8 +286,8 @@ func TestWaitingRoomTellsNumbers(t *testing.T) {
 	require.Equal(t, "claim_warnings_total wrong Refused 1, refusals_total 1", warnings(t, metrics), "a cluster autoscaler may be adding a node")
 	most := ledger.AmountOf(within(10 * volume.GiB))
 	require.Equal(t, `Warning NoRoom no node has room for it: 21474836480 bytes (20 GiB) are asked for, and the most that any of 1 node with volume group "flexlvm" can give is `+
-		most+`, on node "node-1"; it is placed as soon as there is room`, <-events.Events)
-	require.Equal(t, "Warning NoRoom no node has volume group \"disks\", which StorageClass \"slow\" asks for (1 node has reported); make it there with `flexlvm vg create --name disks DEVICE`", <-events.Events)
+		most+`, on node "node-1"; it is placed as soon as there is room: delete claims that nobody needs, enlarge the volume group, or add a node (`+"`kubectl flexlvm plan --claim 20Gi --class fast` shows each node)", <-events.Events)
+	require.Equal(t, "Warning NoRoom no node has volume group \"disks\", which StorageClass \"slow\" asks for (1 node has reported); name the nodes' disks in a VolumeGroup (docs/volume-groups.md; `kubectl describe nodestorage NODE` shows its result), or run `flexlvm vg create --name disks DEVICE` on a node", <-events.Events)
 	require.Contains(t, <-events.Events, `Warning ProvisioningFailed StorageClass "wrong": unknown parameter "colour"`)
 	for range repeatAfter / recheckAfter {
 		s.now = s.now.Add(recheckAfter)

@@ -138,7 +138,7 @@ func (l *localVolumes) request(o *flexlvmv1.LocalVolume) (Request, error) {
 	class = class.DeepCopy()
 	for _, key := range slices.Sorted(maps.Keys(o.Spec.Parameters)) {
 		if !slices.Contains(localParameters, key) {
-			return Request{}, fmt.Errorf("spec.parameters: %q is for the class to say; a LocalVolume may say %v", key, localParameters)
+			return Request{}, fmt.Errorf("spec.parameters: %q cannot be set by a LocalVolume, which may set only %v; set it in the StorageClass", key, localParameters)
 		}
 		if key == volume.OptionLayout && o.Spec.Parameters[key] == string(volume.Directory) {
 			return Request{}, fmt.Errorf("spec.parameters: volumes of layout %q are made by their first mount; let a claim ask for one", volume.Directory)

@@ -193,8 +193,8 @@ func TestLocalVolumeThatIsRefused(t *testing.T) {
 		`has layout "directory", whose volumes are made by their first mount`: func(b *localBed) {
 			b.cast.classes[0].Parameters = directoryParameters(nil)
 		},
-		`"wipe" is for the class to say`: func(b *localBed) { b.object.Spec.Parameters = map[string]string{"wipe": "none"} },
-		`fsType "btrfs"`:                 func(b *localBed) { b.object.Spec.Parameters = map[string]string{"fsType": "btrfs"} },
+		`"wipe" cannot be set by a LocalVolume`: func(b *localBed) { b.object.Spec.Parameters = map[string]string{"wipe": "none"} },
+		`fsType "btrfs"`:                        func(b *localBed) { b.object.Spec.Parameters = map[string]string{"fsType": "btrfs"} },
 		`allowedTopologies of StorageClass "flexlvm"`: func(b *localBed) {
 			b.cast.classes[0].AllowedTopologies = []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: corev1.LabelHostname, Values: []string{"elsewhere"}}}}}
 		},

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
@@ -125,7 +126,8 @@ func (w *pendingClaims) why(class *storagev1.StorageClass, spec volume.Spec, par
 	case causeRoom:
 		message += "; if its pod is not placed, the pod's events say why"
 	case causeNoRoom:
-		message += "; it is placed as soon as there is room"
+		message += fmt.Sprintf("; it is placed as soon as there is room: delete claims that nobody needs, enlarge the %s, or add a node (`kubectl flexlvm plan --claim %s --class %s` shows each node)",
+			parameters.Pool().Noun(), resource.NewQuantity(int64(spec.Size), resource.BinarySI), class.Name)
 	}
 	return cause, message
 }

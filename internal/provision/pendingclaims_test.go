@@ -39,13 +39,13 @@ func TestWhyGoesByTheNodesThatTheClassAllows(t *testing.T) {
 	s.ledger.Report(storageOf("nameless", 40*volume.GiB))
 	cause, message := room.why(class, spec, parameters)
 	require.Equal(t, causeNoPool, cause)
-	require.Equal(t, "no node that StorageClass \"bound\" allows (allowedTopologies) has volume group \"flexlvm\", which StorageClass \"bound\" asks for (1 node has reported); make it there with `flexlvm vg create --name flexlvm DEVICE`", message)
+	require.Equal(t, "no node that StorageClass \"bound\" allows (allowedTopologies) has volume group \"flexlvm\", which StorageClass \"bound\" asks for (1 node has reported); name the nodes' disks in a VolumeGroup (docs/volume-groups.md; `kubectl describe nodestorage NODE` shows its result), or run `flexlvm vg create --name flexlvm DEVICE` on a node", message)
 
 	s.ledger.Report(storageOf("node-1", 10*volume.GiB))
 	cause, message = room.why(class, spec, parameters)
 	require.Equal(t, causeNoRoom, cause)
 	require.Equal(t, `no node that StorageClass "bound" allows (allowedTopologies) has room for it: 21474836480 bytes (20 GiB) are asked for, and the most that any of 1 node with volume group "flexlvm" can give is `+
-		ledger.AmountOf(within(10*volume.GiB))+`, on node "node-1"; it is placed as soon as there is room`, message)
+		ledger.AmountOf(within(10*volume.GiB))+`, on node "node-1"; it is placed as soon as there is room: delete claims that nobody needs, enlarge the volume group, or add a node (`+"`kubectl flexlvm plan --claim 20Gi --class bound` shows each node)", message)
 
 	s.ledger.Report(storageOf("node-1", 30*volume.GiB))
 	cause, message = room.why(class, spec, parameters)
@@ -105,11 +105,11 @@ func TestWhyNothingIsOffered(t *testing.T) {
 		},
 		"no thin pool": {
 			parameters: thin, reports: []*flexlvmv1.NodeStorage{ledgertest.Report("node-1", 10*volume.GiB)}, cause: causeNoPool,
-			message: "no node has thin pool \"flexlvm/thinpool\", which StorageClass \"bound\" asks for (1 node has reported); make it there with `flexlvm vg create --name flexlvm --thin --thin-pool thinpool DEVICE`",
+			message: "no node has thin pool \"flexlvm/thinpool\", which StorageClass \"bound\" asks for (1 node has reported); run `flexlvm vg create --name flexlvm --thin --thin-pool thinpool DEVICE` on a node",
 		},
 		"no directory pool": {
 			parameters: directory, reports: []*flexlvmv1.NodeStorage{ledgertest.Report("node-1", 10*volume.GiB)}, cause: causeNoPool,
-			message: "no node has directory pool \"flexlvm:small\", which StorageClass \"bound\" asks for (1 node has reported); make it there with `flexlvm directories create --group flexlvm --pool small --size SIZE`",
+			message: "no node has directory pool \"flexlvm:small\", which StorageClass \"bound\" asks for (1 node has reported); run `flexlvm directories create --group flexlvm --pool small --size SIZE` on a node",
 		},
 		"a directory pool is closed": {
 			parameters: directory, cause: causeClosed,

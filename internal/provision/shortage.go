@@ -27,8 +27,8 @@ func shortage(none, class string, pool volume.PoolName, size volume.Bytes, large
 	case largest.Nodes == 0 && largest.Reported == 0:
 		return causeNoReport, "no node has reported its volume groups; check `kubectl get nodestorages` and the pods of DaemonSet flexlvm-gc (`kubectl get pods -A -l app.kubernetes.io/name=flexlvm-gc`)"
 	case largest.Nodes == 0:
-		return causeNoPool, fmt.Sprintf("%s has %s, which StorageClass %q asks for (%s reported); make it there with `%s`",
-			none, named, class, volume.Pluralize(largest.Reported, "node has", "nodes have"), pool.CreateCommand())
+		return causeNoPool, fmt.Sprintf("%s has %s, which StorageClass %q asks for (%s reported); %s",
+			none, named, class, volume.Pluralize(largest.Reported, "node has", "nodes have"), howToCreate(pool))
 	case largest.Most >= size:
 		return causeRoom, fmt.Sprintf("there is room for it now, on node %q", largest.Node)
 	case largest.Closed != "":
@@ -36,4 +36,12 @@ func shortage(none, class string, pool volume.PoolName, size volume.Bytes, large
 	}
 	return causeNoRoom, fmt.Sprintf("%s has room for it: %s are asked for, and the most that any of %s can give is %s, on node %q",
 		none, ledger.AmountOf(size), with, ledger.AmountOf(largest.Most), largest.Node)
+}
+
+// howToCreate returns how to create a pool on a node. A volume group needs no shell there.
+func howToCreate(pool volume.PoolName) string {
+	if pool.Thin() || pool.Directory() {
+		return fmt.Sprintf("run `%s` on a node", pool.CreateCommand())
+	}
+	return fmt.Sprintf("name the nodes' disks in a VolumeGroup (docs/volume-groups.md; `kubectl describe nodestorage NODE` shows its result), or run `%s` on a node", pool.CreateCommand())
 }

@@ -86,7 +86,7 @@ func (b *bed) testByHand(t *testing.T) {
 	device := strings.TrimSpace(b.onNode(t, "pvs", "--noheadings", "-o", "pv_name", "-S", "vg_name=flexlvm"))
 	b.onNode(t, "vgremove", "-q", "flexlvm")
 	b.onNode(t, "pvremove", "-q", device)
-	b.install.shown(t, "alias flexlvm=/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm")
+	b.install.root(t, "ln -s /usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm /usr/local/sbin/")
 	b.install.root(t, "flexlvm vg create /dev/sdb", "/dev/sdb", device)
 	b.install.root(t, "flexlvm doctor")
 }

@@ -86,7 +86,7 @@ func (m *manual) root(t *testing.T, command string, placeholders ...string) stri
 	return m.onNode(t, "bash", "-euc", "shopt -s expand_aliases\n"+alias+"\ncd /root\n"+command)
 }
 
-// alias defines the driver's name for people on a node.
+// alias defines the driver's name on a node that does not have the guide's link to it yet.
 const alias = "alias flexlvm=" + driver
 
 // allRun checks that every command of the page was run, or is one that cannot run here.

@@ -32,7 +32,9 @@ var elsewhere = map[string]map[string]string{
 		"make demo":                     "it makes a cluster of its own",
 		"make test":                     "it is what runs this",
 		"make up NODES=2":               "it makes a cluster of its own; test/cluster calls what it calls",
+		"make load-image":               "it is about that cluster; test/cluster calls what it calls",
 		"make kubectl ARGS='get nodes'": "it is about that cluster",
+		"make down":                     "it is about that cluster",
 		"flexlvm doctor":                "the guide's is run",
 		"kubectl flexlvm":               "the provisioner's suite runs its commands",
 		"kubectl flexlvm ui":            "test/cluster and test/cluster/page do",
@@ -58,7 +60,7 @@ var (
 	// inline matches a command within a sentence or a table.
 	inline  = regexp.MustCompile("`((?:kubectl|make|helm|ctr|k3s|flexlvm) [^`]+)`")
 	comment = regexp.MustCompile(`(^|\s+)#\s.*$`)
-	program = regexp.MustCompile(`^(\$ )?(kubectl|make|helm|ctr|k3s|flexlvm|lvremove|rm|alias) `)
+	program = regexp.MustCompile(`^(\$ )?(kubectl|make|helm|ctr|k3s|flexlvm|lvremove|rm|ln) `)
 )
 
 // commandsOf returns the distinct commands of a page in order.

@@ -31,11 +31,11 @@ func (b *bed) testLocalVolumes(t *testing.T) {
 		"one pod, and others":     {"accessModes", []any{"ReadWriteOnce", "ReadWriteOncePod"}, "ReadWriteOncePod excludes all other accessModes"},
 		"pods of several nodes":   {"accessModes", []any{"ReadWriteMany"}, "a local volume is on one node"},
 		"a mode that is none":     {"accessModes", []any{"ReadWriteTwice"}, "accessModes may hold"},
-		"capitals":                {"claimName", "Data", "claimName has to be what a claim can be called"},
-		"an underscore":           {"claimName", "my_data", "claimName has to be what a claim can be called"},
-		"a hyphen first":          {"claimName", "-data", "claimName has to be what a claim can be called"},
-		"an empty part":           {"claimName", "data..old", "claimName has to be what a claim can be called"},
-		"a namespace":             {"claimName", "bank/data", "claimName has to be what a claim can be called"},
+		"capitals":                {"claimName", "Data", "claimName must be a valid name of a claim"},
+		"an underscore":           {"claimName", "my_data", "claimName must be a valid name of a claim"},
+		"a hyphen first":          {"claimName", "-data", "claimName must be a valid name of a claim"},
+		"an empty part":           {"claimName", "data..old", "claimName must be a valid name of a claim"},
+		"a namespace":             {"claimName", "bank/data", "claimName must be a valid name of a claim"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := map[string]any{"nodeName": "node-1", "storageClassName": "flexlvm", "size": "1Gi"}
