@@ -99,7 +99,7 @@ func (d *Doctor) ExamineGroup(ctx context.Context) []Finding {
 
 // ExamineLVM runs only the checks of LVM, which do not depend on the volume group.
 func (d *Doctor) ExamineLVM(ctx context.Context) []Finding {
-	return run(ctx, d.checkThinPools, d.checkSnapshots, d.checkScan, d.checkFilters)
+	return run(ctx, d.checkThinPools, d.checkSnapshots, d.checkScan, d.checkFilters, d.checkArchive)
 }
 
 func run(ctx context.Context, checks ...func(context.Context) []Finding) (all []Finding) {

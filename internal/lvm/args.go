@@ -27,6 +27,12 @@ const (
 // 1970.
 const reportConfig = `report{time_format="%s" compact_output=0 compact_output_cols="" binary_values_as_numeric=0 list_item_separator=","}`
 
+// noArchive keeps LVM from archiving the group's metadata before a command. By default, LVM writes all
+// of it as text to /etc/lvm/archive before each change, lists that folder each time, and keeps every
+// file for 30 days. Tags change often, and the archives of the other changes show what created, grew or
+// removed a volume. /etc/lvm/backup still holds the current metadata.
+const noArchive = "backup{archive=0}"
+
 // plainArgs returns arguments for a JSON report in which sizes are plain numbers of bytes.
 func plainArgs() []string {
 	return []string{"--reportformat", "json", "--units", "b", "--nosuffix", "--config", reportConfig}
@@ -169,7 +175,7 @@ func missingDevicesArgs(g volume.Group) []string {
 // retagArgs lets LVM itself select the volume, by its UUID and by the tags to be removed: a command
 // that a killed call has left behind then changes nothing if the volume has changed since.
 func retagArgs(lv LogicalVolume, del, add []string) []string {
-	var args []string
+	args := []string{"--config", noArchive}
 	sel := fmt.Sprintf(`lv_uuid="%s"`, lv.UUID)
 	for _, t := range del {
 		args = append(args, "--deltag", t)

@@ -56,7 +56,7 @@ func (c *Client) Left(ctx context.Context, lvs []LogicalVolume) ([]LogicalVolume
 
 func doomArgs(g volume.Group, lvs []LogicalVolume) []string {
 	from, to := volume.Unreferenced.Tag(), volume.Doomed.Tag()
-	return []string{"--deltag", from, "--addtag", to, "--select", removableSelection(anyOf(lvs), from), "--", string(g)}
+	return []string{"--config", noArchive, "--deltag", from, "--addtag", to, "--select", removableSelection(anyOf(lvs), from), "--", string(g)}
 }
 
 func removeDoomedArgs(g volume.Group, lvs []LogicalVolume) []string {

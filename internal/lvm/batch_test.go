@@ -14,7 +14,7 @@ func TestBatchesAreSelectedByLVM(t *testing.T) {
 	c, s := client(t, map[string][]answer{"lvchange": {{}, {err: failed}}, "lvremove": {{}, {err: failed}}, "pvs": {{out: golden(t, "devices.json")}}})
 	require.NoError(t, c.Doom(t.Context(), "flexlvm", lvs))
 	require.NoError(t, c.RemoveDoomed(t.Context(), "flexlvm", lvs))
-	require.Equal(t, `lvchange --deltag flexlvm.state=unreferenced --addtag flexlvm.state=doomed --select `+either+` && lv_tags={"flexlvm"} && lv_tags={"flexlvm.state=unreferenced"} && lv_attr!~"^[oO]" -- flexlvm`, s.ran[0])
+	require.Equal(t, `lvchange --config backup{archive=0} --deltag flexlvm.state=unreferenced --addtag flexlvm.state=doomed --select `+either+` && lv_tags={"flexlvm"} && lv_tags={"flexlvm.state=unreferenced"} && lv_attr!~"^[oO]" -- flexlvm`, s.ran[0])
 	require.Contains(t, s.ran[2], "flush ", "before anything is removed")
 	require.Equal(t, `lvremove --yes --select `+either+` && lv_tags={"flexlvm"} && lv_tags={"flexlvm.state=doomed"} && lv_attr!~"^[oO]" -- flexlvm`, s.ran[len(s.ran)-1])
 	require.Error(t, c.Doom(t.Context(), "flexlvm", lvs))

@@ -224,7 +224,7 @@ func TestRetag(t *testing.T) {
 	del, add := []string{"flexlvm.state=creating"}, []string{"flexlvm.state=ready"}
 	c, s := client(t, map[string][]answer{"lvchange": {{out: "  Logical volume flexlvm/pvc-1 changed.\n"}}, "pvs": {devices}})
 	require.NoError(t, c.Retag(t.Context(), lv, del, add))
-	require.Equal(t, `lvchange --deltag flexlvm.state=creating --addtag flexlvm.state=ready --select lv_uuid="`+pvc1+`" && lv_tags={"flexlvm.state=creating"} -- flexlvm`, s.ran[0])
+	require.Equal(t, `lvchange --config backup{archive=0} --deltag flexlvm.state=creating --addtag flexlvm.state=ready --select lv_uuid="`+pvc1+`" && lv_tags={"flexlvm.state=creating"} -- flexlvm`, s.ran[0])
 
 	c, _ = client(t, map[string][]answer{"lvchange": {{}}, "lvs": {{out: only(t, "pvc-1")}}, "pvs": {devices}})
 	require.NoError(t, c.Retag(t.Context(), lv, del, add), "it is as it should be")

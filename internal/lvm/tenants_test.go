@@ -79,6 +79,7 @@ func TestHidden(t *testing.T) {
 	for _, c := range []struct{ args, want []string }{
 		{[]string{"--yes", "--", "g/v"}, []string{"--config", a, "--yes", "--", "g/v"}},
 		{[]string{"fullreport", "--config", "x=1", "--select", "y"}, []string{"fullreport", "--config", "x=1 " + a, "--select", "y"}},
+		{[]string{"--config", noArchive, "--deltag", "x"}, []string{"--config", "backup{archive=0} " + a, "--deltag", "x"}},
 		{[]string{"fullreport", "--units", "b"}, []string{"fullreport", "--config", a, "--units", "b"}},
 		{nil, []string{"--config", a}},
 	} {

@@ -317,6 +317,9 @@ func (e *Engine) ensureSettled(ctx context.Context, lv lvm.LogicalVolume, tags v
 // givenUpUnzeroed reports whether the record of a raw block volume in state creating is not from a mount,
 // which writes it once the volume is zeroed, but from a release that may have been killed before it changed
 // the tags. Such a volume may expose data that others have left on the disk.
+//
+// It is false for all other volumes: a pod may have written to one whose tags still say creating
+// (Config.Settle), and a release of that leaves the same record and tags if it is killed there.
 func (e *Engine) givenUpUnzeroed(lv lvm.LogicalVolume, tags volume.Tags) bool {
 	if tags.FSType != volume.Raw {
 		return false

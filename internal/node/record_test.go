@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/sirupsen/logrus"
@@ -49,6 +50,58 @@ func TestRecordsThatAreTorn(t *testing.T) {
 		got, err := e.ensureSettled(t.Context(), lv, tags)
 		require.NoError(t, err, "a volume that is ready is settled, whatever its record is")
 		require.Equal(t, tags, got)
+	}
+}
+
+// A release that is killed before it changes the tags of a volume that was handed out and is not settled
+// leaves tags in state creating and a record in state unreferenced. The volume may hold data: it is not
+// formatted, and becomes ready, so that a person can bring it back. A raw block volume in that state was
+// never handed out, because it is ready before that (publish).
+func TestKilledReleaseOfAVolumeThatIsNotSettled(t *testing.T) {
+	for name, c := range map[string]struct {
+		fs        volume.FSType
+		published bool
+		want      volume.State
+	}{
+		"XFS, with data":  {volume.XFS, true, volume.Ready},
+		"raw, not zeroed": {volume.Raw, false, volume.Creating},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tags := sourceTags()
+			tags.State, tags.FSType = volume.Creating, c.fs
+			disk := filepath.Join(t.TempDir(), "disk")
+			require.NoError(t, os.WriteFile(disk, nil, 0o600))
+			group := &fakeGroup{device: disk, lvs: []fakeLV{{"data", "some-uuid", "-wi-a-----", "67108864", strings.Join(tags.Strings(), ",")}}}
+			host := noPrograms(t)
+			host.Unkillable = commandtest.Func(group.run)
+			e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), Settle: func(volume.Group, volume.Name) {}, After: func(step string) {
+				if step == "record unreferenced" {
+					panic(step)
+				}
+			}}, host)
+			require.NoError(t, err)
+			if c.published {
+				require.NoError(t, e.publish(t.Context(), found{device: lvm.Device{Group: "flexlvm", Name: "data", VolumeUUID: "some-uuid"}, tags: tags}))
+			}
+			require.Panics(t, func() {
+				_ = e.Release(t.Context(), Ref{Group: "flexlvm", Name: "data", Cluster: tags.Cluster}, volume.Unreferenced, volume.Disposal{})
+			})
+			rec, err := e.records.read("flexlvm", "data")
+			require.NoError(t, err)
+			require.Equal(t, volume.Unreferenced, rec.State)
+			lv, err := e.lvm.Volume(t.Context(), "flexlvm", "data")
+			require.NoError(t, err)
+			now, err := ownedTags(lv)
+			require.NoError(t, err)
+			require.Equal(t, volume.Creating, now.State)
+
+			mayHoldData, err := e.mayHoldData(lv, now)
+			require.NoError(t, err)
+			require.True(t, mayHoldData)
+			settled, err := e.ensureSettled(t.Context(), lv, now)
+			require.NoError(t, err)
+			require.Equal(t, c.want, settled.State)
+		})
 	}
 }
 
