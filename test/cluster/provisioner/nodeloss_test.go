@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/test/await"
 )
@@ -55,6 +56,7 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 	}
 	retained := onNode("retained", "retained", longNode)
 	kept := onNode("kept", "flexlvm", longNode)
+	taken := s.snapshotOf(kept)
 	// A node that is drained and shut down is not lost.
 	drained := onNode("drained", "released", "sim-1")
 	s.placed("drained", "sim-1")
@@ -95,6 +97,12 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 	s.phase(retained.Name, corev1.VolumeReleased)
 	b.kubectl(t, "delete", "pv", retained.Name, "--wait=false")
 	s.gone(retained.Name)
+
+	// A snapshot stays until it is deleted.
+	s.phase(taken.Name, corev1.VolumeAvailable)
+	require.Equal(t, "1", b.metric(t, 8091, "flexlvm_provisioner_lost_nodes"))
+	b.kubectl(t, "delete", "pv", taken.Name, "--wait=false")
+	s.gone(taken.Name)
 	await.Until(t, longest, func() string {
 		lost := b.metric(t, 8091, "flexlvm_provisioner_lost_nodes")
 		return await.Missing(lost == "0", "%s lost nodes", lost)
@@ -108,6 +116,21 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 	b.conditionReady(t, "sim-1", corev1.ConditionTrue)
 	b.kubectl(t, "uncordon", "sim-1")
 	s.placed("drained", "sim-1")
+}
+
+// snapshotOf creates the PersistentVolume of a snapshot of a volume, as CSI's calls do.
+func (s *space) snapshotOf(of *corev1.PersistentVolume) *corev1.PersistentVolume {
+	s.t.Helper()
+	source := of.DeepCopy()
+	var err error
+	source.Spec.PersistentVolumeSource, err = persistentvolume.SourceFor(of, pv.CSI, of.Name)
+	require.NoError(s.t, err)
+	object, _, err := persistentvolume.Snapshot(source, "snap-of-lost-node", 0)
+	require.NoError(s.t, err)
+	object, err = s.client.CoreV1().PersistentVolumes().Create(s.t.Context(), object, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.phase(object.Name, corev1.VolumeAvailable)
+	return object
 }
 
 // placed waits until the scheduler has placed a pod, and checks that it is on the node.
