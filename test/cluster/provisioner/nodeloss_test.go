@@ -5,6 +5,7 @@ package provisioner_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +61,7 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 	// A node that is drained and shut down is not lost.
 	drained := onNode("drained", "released", "sim-1")
 	s.placed("drained", "sim-1")
+	b.testKeptMeanwhile(t, drained.Name)
 	b.kubectl(t, "drain", "sim-1", "--ignore-daemonsets", "--force", "--grace-period=0")
 	b.conditionReady(t, "sim-1", corev1.ConditionUnknown)
 
@@ -116,6 +118,20 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 	b.conditionReady(t, "sim-1", corev1.ConditionTrue)
 	b.kubectl(t, "uncordon", "sim-1")
 	s.placed("drained", "sim-1")
+}
+
+// testKeptMeanwhile runs the commands of docs/node-loss.md for a node that gets a new system.
+func (b *bed) testKeptMeanwhile(t *testing.T, volume string) {
+	const listed = `jsonpath={range .items[?(@.metadata.annotations.flexlvm\.io/on-node-loss=="release")]}{.metadata.name}{"\n"}{end}`
+	list := func() string { return b.kubectl(t, "get", "pv", "-l", "flexlvm.io/node=sim-1", "-o", listed) }
+	page, err := os.ReadFile("../../../docs/node-loss.md")
+	require.NoError(t, err)
+	require.Contains(t, strings.ReplaceAll(string(page), "jsonpath='", "jsonpath="), listed)
+	require.Contains(t, list(), volume+"\n")
+	b.kubectl(t, "annotate", "pv", volume, "--overwrite", "flexlvm.io/on-node-loss=keep")
+	require.NotContains(t, list(), volume)
+	b.kubectl(t, "annotate", "pv", volume, "--overwrite", "flexlvm.io/on-node-loss=release")
+	require.Contains(t, list(), volume+"\n")
 }
 
 // snapshotOf creates the PersistentVolume of a snapshot of a volume, as CSI's calls do.
