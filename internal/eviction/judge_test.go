@@ -357,7 +357,7 @@ func TestJudgeAfterAMoveThatWasCutOff(t *testing.T) {
 		s.Volume("pvc", volume.Ready, 10)
 		var got []string
 		for _, v := range eviction.Judge(s.View) {
-			got = append(got, string(v.PersistentVolume.PV)+" "+string(v.Action)+" "+string(v.To))
+			got = append(got, v.PersistentVolume.PV+" "+string(v.Action)+" "+string(v.To))
 		}
 		require.Equal(t, tt.want, got, name)
 	}
