@@ -139,7 +139,7 @@ func (o *requestOptions) submit(ctx context.Context, c client.Client, out io.Wri
 	if !answer.Done {
 		return fmt.Errorf("node %s reports: %s", found.Node, answer.Message)
 	}
-	fmt.Fprintln(out, answer.Message)
+	fmt.Fprintf(out, "%s (%s)\n", answer.Message, found.Provenance())
 	return nil
 }
 

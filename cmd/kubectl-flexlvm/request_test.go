@@ -43,7 +43,7 @@ func TestRequests(t *testing.T) {
 	go answer(true)
 	var out bytes.Buffer
 	require.NoError(t, o.submit(t.Context(), c, &out))
-	require.Equal(t, "so be it\n", out.String())
+	require.Equal(t, "so be it (released 2026-11-20 18:02:11Z, on node node-1)\n", out.String())
 	got := <-seen
 	require.Equal(t, flexlvmv1.VolumeRequest{ID: got.ID, Time: got.Time, Group: "flexlvm", Name: "pvc-3", FilesystemUUID: fsUUID, State: "retained"}, got)
 	storage := &flexlvmv1.NodeStorage{}
@@ -83,7 +83,7 @@ func TestRequests(t *testing.T) {
 	})
 	out.Reset()
 	require.NoError(t, o.submit(t.Context(), late, &out))
-	require.Equal(t, "at the last moment\n", out.String())
+	require.Equal(t, "at the last moment (on node node-1)\n", out.String())
 
 	// The API server is unreachable when the request is withdrawn.
 	away := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{

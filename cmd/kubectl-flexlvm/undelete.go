@@ -157,7 +157,7 @@ func (o *undeleteOptions) undelete(ctx context.Context, c client.Client, out io.
 	if err := createClaim(ctx, c, claim); err != nil {
 		return err
 	}
-	return o.await(ctx, c, made, out)
+	return o.await(ctx, c, made, found.Provenance(), out)
 }
 
 // manifest returns the manifest to create: as the objects were, except for what the flags override.

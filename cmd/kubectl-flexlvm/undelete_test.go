@@ -32,6 +32,7 @@ func cluster(t *testing.T, daemon func(client.Client, *corev1.PersistentVolume),
 		Pools: []flexlvmv1.Pool{{Name: "flexlvm", UUID: "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S", Layout: "linear"}},
 		Released: []flexlvmv1.ReleasedVolume{{
 			Pool: "flexlvm", Name: "pvc-3", State: "unreferenced", Namespace: "shop", Size: resource.MustParse("1Gi"), Room: resource.MustParse("1148Mi"),
+			Created: metav1.Date(2026, 11, 1, 9, 0, 0, 0, time.UTC), Released: metav1.Date(2026, 11, 20, 18, 2, 11, 0, time.UTC),
 			FilesystemUUID: fsUUID, Origin: &flexlvmv1.ReleasedOrigin{Claim: "data", StorageClassName: "fast", AccessModes: []string{"ReadWriteOncePod"}},
 		}},
 	}}
@@ -74,7 +75,7 @@ func TestUndelete(t *testing.T) {
 	c := cluster(t, brings(t))
 	var out bytes.Buffer
 	require.NoError(t, asked(nil).undelete(t.Context(), c, &out))
-	require.Equal(t, "volume pvc-3 is ready again, for claim shop/data\n", out.String())
+	require.Equal(t, "volume pvc-3 is ready again, for claim shop/data (released 2026-11-20 18:02:11Z, on node node-1)\n", out.String())
 	object, claim := &corev1.PersistentVolume{}, &corev1.PersistentVolumeClaim{}
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "pvc-3"}, object))
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "data"}, claim))

@@ -23,11 +23,11 @@ import (
 const pollInterval = 500 * time.Millisecond
 
 // await waits until the node has removed the annotation from the PersistentVolume, which it does once the
-// volume is ready, or reports why it cannot.
-func (o *undeleteOptions) await(ctx context.Context, c client.Client, made *corev1.PersistentVolume, out io.Writer) error {
+// volume is ready, or reports why it cannot. provenance says where the volume comes from.
+func (o *undeleteOptions) await(ctx context.Context, c client.Client, made *corev1.PersistentVolume, provenance string, out io.Writer) error {
 	ref := made.Spec.ClaimRef
 	if o.wait <= 0 {
-		fmt.Fprintf(out, "PersistentVolume %s and claim %s/%s are created; the node restores the volume, and reports the result in an event on them\n", made.Name, ref.Namespace, ref.Name)
+		fmt.Fprintf(out, "PersistentVolume %s and claim %s/%s are created; the node restores the volume (%s), and reports the result in an event on them\n", made.Name, ref.Namespace, ref.Name, provenance)
 		return nil
 	}
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, o.wait, true, func(ctx context.Context) (bool, error) {
@@ -46,7 +46,7 @@ func (o *undeleteOptions) await(ctx context.Context, c client.Client, made *core
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "volume %s is ready again, for claim %s/%s\n", made.Name, ref.Namespace, ref.Name)
+	fmt.Fprintf(out, "volume %s is ready again, for claim %s/%s (%s)\n", made.Name, ref.Namespace, ref.Name, provenance)
 	return nil
 }
 
@@ -142,7 +142,7 @@ func (o *undeleteOptions) finish(ctx context.Context, c client.Client, object *c
 	if err := createClaim(ctx, c, claim); err != nil {
 		return err
 	}
-	return o.await(ctx, c, object, out)
+	return o.await(ctx, c, object, "on node "+object.Labels[pv.LabelNode], out)
 }
 
 // completeReleased completes the names of claims that were deleted.

@@ -337,3 +337,28 @@ func TestJudgeWithoutACluster(t *testing.T) {
 	s.PersistentVolume("pvc", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.NoCluster)
 	require.Empty(t, eviction.Judge(s.View))
 }
+
+// If a claim is deleted while its volume moves to the other driver, two PersistentVolumes with the policy Retain
+// are left. The volume is given up once both say Delete.
+func TestJudgeAfterAMoveThatWasCutOff(t *testing.T) {
+	released := evictiontest.Phase(corev1.VolumeReleased)
+	door := func(c *persistentvolume.Volume) { c.Volume = "pvc" }
+	for name, tt := range map[string]struct {
+		old  []func(*persistentvolume.Volume)
+		want []string
+	}{
+		"one retained":             {[]func(*persistentvolume.Volume){evictiontest.Retain}, []string{"pvc-door report "}},
+		"one retained and deleted": {[]func(*persistentvolume.Volume){evictiontest.Retain, evictiontest.Deleting}, []string{"pvc release retained", "pvc-door release retained"}},
+		"both Delete":              {nil, []string{"pvc release unreferenced", "pvc-door release unreferenced"}},
+	} {
+		s := evictiontest.New()
+		s.PersistentVolume("pvc", 10, append(tt.old, released)...)
+		s.PersistentVolume("pvc-door", 10, door, released)
+		s.Volume("pvc", volume.Ready, 10)
+		var got []string
+		for _, v := range eviction.Judge(s.View) {
+			got = append(got, v.PersistentVolume.PV+" "+string(v.Action)+" "+string(v.To))
+		}
+		require.Equal(t, tt.want, got, name)
+	}
+}

@@ -76,10 +76,11 @@ type verdict struct {
 }
 
 // localVolumeOf returns the parts of a PersistentVolume that judge needs, and whether it is certainly a volume
-// of flexlvm, of this cluster, on one node. The volume of a dataset's readers is not.
+// of flexlvm, of this cluster, on one node. The volume of a dataset's readers is not. A snapshot is one without
+// the annotation, because CSI's calls create and delete it.
 func localVolumeOf(object *corev1.PersistentVolume, cluster string) (localVolume, bool) {
-	if cluster == "" || persistentvolume.Options(object)[volume.OptionCluster] != cluster ||
-		object.Annotations[pv.AnnotationProvisionedBy] != pv.Provisioner {
+	provisioned := object.Annotations[pv.AnnotationProvisionedBy] == pv.Provisioner || persistentvolume.IsSnapshot(object)
+	if cluster == "" || persistentvolume.Options(object)[volume.OptionCluster] != cluster || !provisioned {
 		return localVolume{}, false
 	}
 	v := localVolume{object: object, node: object.Labels[pv.LabelNode], hostnames: persistentvolume.Hostnames(object)}

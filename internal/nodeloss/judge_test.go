@@ -73,6 +73,24 @@ func deleted(v *corev1.PersistentVolume) {
 	v.DeletionTimestamp = &metav1.Time{Time: lossStart}
 }
 
+// snapshot returns a change that makes a volume a snapshot as the CSI controller creates it.
+func snapshot(t *testing.T) func(*corev1.PersistentVolume) {
+	return func(v *corev1.PersistentVolume) {
+		spec := volume.Spec{
+			Group: "flexlvm", GroupUUID: "d4S0Zc-LpRq-Gb1x-5mPz-0hYt-9sKe-Wf2JvN", Name: "pvc-1", Size: volume.GiB, Layout: volume.Linear,
+			Kind: volume.Claim, Cluster: lossCluster, Namespace: "shop",
+		}
+		source := persistentvolume.New(pv.Description{
+			Name: "pvc-1", Node: v.Labels[pv.LabelNode], Hostname: persistentvolume.Hostnames(v)[0], Door: pv.CSI, Spec: spec, Charged: spec.Charge(),
+		}, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, corev1.PersistentVolumeReclaimDelete)
+		object, _, err := persistentvolume.Snapshot(source, volume.Name(v.Name), 0)
+		require.NoError(t, err)
+		require.NotContains(t, object.Annotations, pv.AnnotationProvisionedBy)
+		object.UID, object.ResourceVersion, object.Status.Phase = v.UID, v.ResourceVersion, corev1.VolumeAvailable
+		*v = *object
+	}
+}
+
 func phase(p corev1.PersistentVolumePhase) func(*corev1.PersistentVolume) {
 	return func(v *corev1.PersistentVolume) { v.Status.Phase = p }
 }
@@ -159,7 +177,17 @@ func TestJudgeLossOfOneVolume(t *testing.T) {
 		"other driver": {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Driver = "example.org/other" }}, want: nothing},
 		"not a flex":   {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Spec.FlexVolume = nil }}, want: nothing},
 		"made by hand": {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { delete(v.Annotations, pv.AnnotationProvisionedBy) }}, want: nothing},
-		"dataset":      {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Options["kind"] = "dataset" }}, want: "a: release claim ClaimReleased"},
+		"made by hand, deleted": {change: []func(*corev1.PersistentVolume){phase("Available"), deleted, func(v *corev1.PersistentVolume) {
+			delete(v.Annotations, pv.AnnotationProvisionedBy)
+		}}, want: nothing},
+		"snapshot": {change: []func(*corev1.PersistentVolume){snapshot(t)}, want: nothing},
+		"snapshot, deleted": {
+			change: []func(*corev1.PersistentVolume){snapshot(t), deleted}, want: "a: give up VolumeGivenUp", why: []string{"its finalizer is taken off"},
+		},
+		"snapshot of another cluster, deleted": {change: []func(*corev1.PersistentVolume){snapshot(t), deleted, func(v *corev1.PersistentVolume) {
+			v.Spec.CSI.VolumeAttributes["clusterUID"] = "cluster-2"
+		}}, want: nothing},
+		"dataset": {change: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Options["kind"] = "dataset" }}, want: "a: release claim ClaimReleased"},
 		"dataset, released": {change: []func(*corev1.PersistentVolume){phase("Released"), func(v *corev1.PersistentVolume) {
 			v.Spec.FlexVolume.Options["kind"] = "dataset"
 		}}, want: "a: give up VolumeGivenUp"},

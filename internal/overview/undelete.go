@@ -44,6 +44,15 @@ func (c Candidate) String() string {
 		bytesOf(c.Released.Size), c.Released.State, c.Released.Released.UTC().Format("2006-01-02 15:04:05Z"), unseen)
 }
 
+// Provenance returns when the volume was released, if that is known, and its node. It shows a person which of a
+// claim's volumes was found: no report lists a later one whose Node was deleted.
+func (c Candidate) Provenance() string {
+	if !c.isReleased() || !c.knowsRelease() {
+		return "on node " + c.Node
+	}
+	return fmt.Sprintf("released %s, on node %s", c.Released.Released.UTC().Format("2006-01-02 15:04:05Z"), c.Node)
+}
+
 func (c Candidate) group() volume.Group { return volume.PoolName(c.Released.Pool).Group() }
 
 // checkSeen fails if the node does not see the volume now: it can do nothing about it.
@@ -121,8 +130,12 @@ func (c Candidate) movedTo(other Candidate) bool {
 	was, is := &c.Released, &other.Released
 	same := is.FilesystemUUID == was.FilesystemUUID && is.Name == was.Name && is.Created.Equal(&was.Created)
 	claim := c.Claim() == other.Claim() || c.Claim() == "" || other.Claim() == ""
-	released := is.State == string(volume.Unreferenced) || is.State == string(volume.Retained)
-	return c.Unseen && !other.Unseen && same && claim && released && (!other.knowsRelease() || !is.Released.Before(&was.Released))
+	return c.Unseen && !other.Unseen && same && claim && other.isReleased() && (!other.knowsRelease() || !is.Released.Before(&was.Released))
+}
+
+// isReleased reports whether the volume is released, and no orphan.
+func (c Candidate) isReleased() bool {
+	return c.Released.State == string(volume.Unreferenced) || c.Released.State == string(volume.Retained)
 }
 
 // knowsRelease reports whether the node has a record of the release. Without one, as for a volume whose disks were moved to

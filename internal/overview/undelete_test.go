@@ -262,3 +262,19 @@ func TestWhatComesBack(t *testing.T) {
 	_, err = found.Request()
 	require.ErrorContains(t, err, `flexlvm.io/trim "nonsense"`)
 }
+
+func TestProvenance(t *testing.T) {
+	created := metav1.Date(2026, 11, 1, 9, 0, 0, 0, time.UTC)
+	released := metav1.Date(2026, 11, 20, 18, 2, 11, 0, time.UTC)
+	for name, test := range map[string]struct {
+		of   flexlvmv1.ReleasedVolume
+		want string
+	}{
+		"released":                {flexlvmv1.ReleasedVolume{State: "unreferenced", Created: created, Released: released}, "released 2026-11-20 18:02:11Z, on node node-2"},
+		"retained":                {flexlvmv1.ReleasedVolume{State: "retained", Created: created, Released: released}, "released 2026-11-20 18:02:11Z, on node node-2"},
+		"time of release unknown": {flexlvmv1.ReleasedVolume{State: "unreferenced", Created: created, Released: created}, "on node node-2"},
+		"orphan":                  {flexlvmv1.ReleasedVolume{State: "ready", Created: created, Released: released}, "on node node-2"},
+	} {
+		require.Equal(t, test.want, overview.Candidate{Node: "node-2", Released: test.of}.Provenance(), name)
+	}
+}

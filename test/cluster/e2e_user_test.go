@@ -165,7 +165,7 @@ func TestUsersWay(t *testing.T) {
 	u.kubectl("wait", "--for=delete", "pv/"+volume, patiently)
 	u.looksAtStatus(len(names))
 	u.explains()
-	require.Equal(t, "volume "+volume+" is ready again, for claim page/data\n", u.shell("kubectl flexlvm undelete data -n page --wait 9m"))
+	require.Regexp(t, "^volume "+volume+` is ready again, for claim page/data \(released 20.*Z, on node \S+\)\n$`, u.shell("kubectl flexlvm undelete data -n page --wait 9m"))
 	require.NoError(t, u.apply(pod{name: "data", claim: "data"}.manifest()))
 	var waiting []string
 	await.Until(t, patience, func() string {

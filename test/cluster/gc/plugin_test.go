@@ -71,7 +71,7 @@ func (b *bed) testPlugin(t *testing.T) {
 
 	require.Contains(t, ask("undelete", "data", "--dry-run"), "flexlvm.io/undelete: ")
 	require.Equal(t, volume.Unreferenced, b.stateOf(t, name), "--dry-run changes nothing")
-	require.Equal(t, "volume "+name+" is ready again, for claim plugin/data\n", ask("undelete", "data", patiently))
+	require.Regexp(t, "^volume "+name+` is ready again, for claim plugin/data \(released 20.*Z, on node `+node+`\)\n$`, ask("undelete", "data", patiently))
 	require.Equal(t, volume.Ready, b.stateOf(t, name))
 	s.pod("main", "data")
 	s.running("main")

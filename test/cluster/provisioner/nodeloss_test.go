@@ -5,6 +5,7 @@ package provisioner_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/test/await"
 )
@@ -55,9 +57,11 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 	}
 	retained := onNode("retained", "retained", longNode)
 	kept := onNode("kept", "flexlvm", longNode)
+	taken := s.snapshotOf(kept)
 	// A node that is drained and shut down is not lost.
 	drained := onNode("drained", "released", "sim-1")
 	s.placed("drained", "sim-1")
+	b.testKeptMeanwhile(t, drained.Name)
 	b.kubectl(t, "drain", "sim-1", "--ignore-daemonsets", "--force", "--grace-period=0")
 	b.conditionReady(t, "sim-1", corev1.ConditionUnknown)
 
@@ -95,6 +99,12 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 	s.phase(retained.Name, corev1.VolumeReleased)
 	b.kubectl(t, "delete", "pv", retained.Name, "--wait=false")
 	s.gone(retained.Name)
+
+	// A snapshot stays until it is deleted.
+	s.phase(taken.Name, corev1.VolumeAvailable)
+	require.Equal(t, "1", b.metric(t, 8091, "flexlvm_provisioner_lost_nodes"))
+	b.kubectl(t, "delete", "pv", taken.Name, "--wait=false")
+	s.gone(taken.Name)
 	await.Until(t, longest, func() string {
 		lost := b.metric(t, 8091, "flexlvm_provisioner_lost_nodes")
 		return await.Missing(lost == "0", "%s lost nodes", lost)
@@ -108,6 +118,35 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 	b.conditionReady(t, "sim-1", corev1.ConditionTrue)
 	b.kubectl(t, "uncordon", "sim-1")
 	s.placed("drained", "sim-1")
+}
+
+// testKeptMeanwhile runs the commands of docs/node-loss.md for a node that gets a new system.
+func (b *bed) testKeptMeanwhile(t *testing.T, volume string) {
+	const listed = `jsonpath={range .items[?(@.metadata.annotations.flexlvm\.io/on-node-loss=="release")]}{.metadata.name}{"\n"}{end}`
+	list := func() string { return b.kubectl(t, "get", "pv", "-l", "flexlvm.io/node=sim-1", "-o", listed) }
+	page, err := os.ReadFile("../../../docs/node-loss.md")
+	require.NoError(t, err)
+	require.Contains(t, strings.ReplaceAll(string(page), "jsonpath='", "jsonpath="), listed)
+	require.Contains(t, list(), volume+"\n")
+	b.kubectl(t, "annotate", "pv", volume, "--overwrite", "flexlvm.io/on-node-loss=keep")
+	require.NotContains(t, list(), volume)
+	b.kubectl(t, "annotate", "pv", volume, "--overwrite", "flexlvm.io/on-node-loss=release")
+	require.Contains(t, list(), volume+"\n")
+}
+
+// snapshotOf creates the PersistentVolume of a snapshot of a volume, as CSI's calls do.
+func (s *space) snapshotOf(of *corev1.PersistentVolume) *corev1.PersistentVolume {
+	s.t.Helper()
+	source := of.DeepCopy()
+	var err error
+	source.Spec.PersistentVolumeSource, err = persistentvolume.SourceFor(of, pv.CSI, of.Name)
+	require.NoError(s.t, err)
+	object, _, err := persistentvolume.Snapshot(source, "snap-of-lost-node", 0)
+	require.NoError(s.t, err)
+	object, err = s.client.CoreV1().PersistentVolumes().Create(s.t.Context(), object, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.phase(object.Name, corev1.VolumeAvailable)
+	return object
 }
 
 // placed waits until the scheduler has placed a pod, and checks that it is on the node.

@@ -4,6 +4,7 @@ package provisioner_test
 
 import (
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -172,6 +173,7 @@ func (b *bed) testReleased(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, left.DeletionTimestamp)
 	require.Contains(t, left.Finalizers, "flexlvm.io/volume")
+	b.testClaimRemoved(t, later)
 	require.NoError(t, volumes.Delete(t.Context(), later, metav1.DeleteOptions{}))
 
 	// The node does this or, if there is none, a person.
@@ -179,6 +181,19 @@ func (b *bed) testReleased(t *testing.T) {
 		b.kubectl(t, "patch", "pv", waits, "--type=json", "-p", `[{"op":"remove","path":"/metadata/finalizers"}]`)
 	}
 	await.Until(t, longest, func() string { return await.Missing(len(s.volumes(t.Context())) == 0, "the volume is still there") })
+}
+
+// testClaimRemoved runs the command of docs/undelete.md that removes the deleted claim's reference. It also works
+// where the reference has no resourceVersion, as after a move to the other driver, or is removed already.
+func (b *bed) testClaimRemoved(t *testing.T, volume string) {
+	const patch = `{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}`
+	page, err := os.ReadFile("../../../docs/undelete.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), "kubectl patch pv NAME --type=merge -p '"+patch+"'\n")
+	for range 2 {
+		b.kubectl(t, "patch", "pv", volume, "--type=merge", "-p", patch)
+	}
+	b.kubectl(t, "wait", "pv/"+volume, "--for=jsonpath={.status.phase}=Available", "--timeout=4m")
 }
 
 // testDeletedAtEveryMoment deletes claims while they are being provisioned. In the end there are no
