@@ -269,7 +269,7 @@ spec:
       containers:
       - name: main
         image: %s
-        command: [sh, -c, "hostname >>/data/starts; exec sleep 86400"]
+        command: [sh, -c, %q]
         volumeMounts: [{name: data, mountPath: /data}]
   volumeClaimTemplates:
   - metadata: {name: data}
@@ -277,7 +277,7 @@ spec:
       storageClassName: flexlvm
       accessModes: [ReadWriteOnce]
       resources: {requests: {storage: 64Mi}}
-`, cluster.BusyboxImage)))
+`, cluster.BusyboxImage, "hostname >>/data/starts; "+cluster.Sleep)))
 	n.kubectl("rollout", "status", "statefulset/db", patiently)
 	for _, name := range []string{"db-1", "db-0"} {
 		node := n.kubectl("get", "pod", name, "-o", "jsonpath={.spec.nodeName}")

@@ -32,7 +32,7 @@ spec:
   volumes:
   - {name: a, persistentVolumeClaim: {claimName: %s}}
   - {name: b, persistentVolumeClaim: {claimName: %s}}
-`, name, cluster.BusyboxImage, command+"; exec sleep 1000000", first, second)
+`, name, cluster.BusyboxImage, command+"; "+cluster.Sleep, first, second)
 }
 
 // inTurns writes lines to two volumes alternately and syncs each before the next: the second volume is

@@ -121,9 +121,9 @@ kind: Pod
 metadata: {name: %s}
 spec:
   terminationGracePeriodSeconds: 0
-  containers: [{name: main, image: %s, command: [sleep, "86400"], volumeMounts: [%s]}]
+  containers: [{name: main, image: %s, command: [sh, -c, %q], volumeMounts: [%s]}]
   volumes: [%s]
-`, l.name, cluster.BusyboxImage, mounts.String(), volumes.String()))
+`, l.name, cluster.BusyboxImage, cluster.Sleep, mounts.String(), volumes.String()))
 	}
 	g.run(all...)
 }

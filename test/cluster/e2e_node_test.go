@@ -33,7 +33,7 @@ spec:
       containers:
       - name: main
         image: %s
-        command: [sleep, "86400"]
+        command: [sh, -c, %q]
         volumeMounts: [{name: data, mountPath: /data}]
   volumeClaimTemplates:
   - metadata: {name: data}
@@ -41,7 +41,7 @@ spec:
       storageClassName: flexlvm
       accessModes: [ReadWriteOnce]
       resources: {requests: {storage: 64Mi}}
-`, cluster.BusyboxImage)))
+`, cluster.BusyboxImage, cluster.Sleep)))
 	ready := func() string {
 		t.Helper()
 		n.made("web-0")

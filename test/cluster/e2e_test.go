@@ -284,5 +284,5 @@ spec:
   volumes:
   - name: data
     persistentVolumeClaim: {claimName: %s, readOnly: %t}
-`, p.name, runtime, node, security, hostNetwork, image, command+"; exec sleep 86400", limits, p.claim, p.readOnly)
+`, p.name, runtime, node, security, hostNetwork, image, command+"; "+cluster.Sleep, limits, p.claim, p.readOnly)
 }

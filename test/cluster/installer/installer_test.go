@@ -301,7 +301,7 @@ spec:
   containers:
     - name: writer
       image: busybox:1.36
-      command: [sh, -ec, "echo NAME >/data/name && sync -f /data && exec sleep 3600"]
+      command: [sh, -ec, "echo NAME >/data/name; sync -f /data; ` + cluster.Sleep + `"]
       volumeMounts: [{name: data, mountPath: /data}]
   volumes: [{name: data, persistentVolumeClaim: {claimName: NAME}}]
 `)
