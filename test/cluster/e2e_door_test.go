@@ -101,7 +101,7 @@ func (n *tenant) bound(claim string) (identity, door string) {
 }
 
 func TestDoorOfAVolumeThatIsThere(t *testing.T) {
-	slots.Parallel(t, 0)
+	slots.Parallel(t, 41)
 	n := newCSITenant(t, "moved")
 	p := newPlugin(n)
 	main := pod{name: "main", claim: "data"}.manifest()

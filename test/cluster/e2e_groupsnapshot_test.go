@@ -62,7 +62,7 @@ func (n *tenant) groupIsRefused(name string) {
 // Two volumes are snapshotted at one instant while a program writes to both alternately, and both are
 // restored. One source is deleted before its group, the other after it.
 func TestGroupSnapshot(t *testing.T) {
-	slots.Parallel(t, 50)
+	slots.Parallel(t, 109)
 	n := snapshotTenant(t, "group-snapshots")
 	n.example("group.yaml")
 	n.run(twoClaims("shop", "orders", "stock", inTurns))
