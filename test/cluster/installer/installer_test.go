@@ -23,8 +23,8 @@ const (
 	node      = "node1"
 	pluginDir = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm"
 	driver    = pluginDir + "/flexlvm"
-	disk      = "blank-1"      // the serial number of the node's disk
-	next      = "v99.0.0-next" // the version to upgrade to
+	disk      = "blank-1"           // the serial number of the node's disk
+	next      = cluster.NextRelease // the version to upgrade to
 )
 
 type bed struct {
