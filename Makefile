@@ -57,7 +57,7 @@ demo: setup ## show claims, the way back, eviction and a dataset on a disposable
 	@go run ./test/demo
 
 test: setup ## run every check and every test
-	@begun=$$SECONDS; $(MAKE) --no-print-directory -j3 step-test-soak step-lint step-test-s3 step-test-unit step-on-host step-test-control && \
+	@begun=$$SECONDS; $(MAKE) --no-print-directory -j3 step-test-soak step-lint step-test-s3 step-test-unit step-test-control step-on-host && \
 		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
 
 # A step starts when the steps that it depends on have passed, so nothing starts after a failure.
@@ -69,13 +69,15 @@ step-test-daemon step-test-faults: step-test-e2e
 step-test-installer: step-test-faults
 step-test-soak: step-test-daemon step-test-installer
 
-# The linter, test-s3, the unit tests and on-host run one after another beside these, and test-control after
-# test-e2e, whose second half keeps both processors busy, so that the nodes share the processors with one or
-# two steps. Helm is built first, or test-installer and test-modules would both build it at the same time.
+# The linter, test-s3 and the unit tests run one after another beside test-vm and test-e2e, and test-control and
+# on-host after test-e2e, whose second half keeps both processors busy, so that the nodes share the processors with
+# one or two steps. on-host waits for test-control: if both could start, it would get the place of test-faults before
+# test-installer, on which test-soak waits. Helm is built first, or test-installer and test-modules would both build
+# it at the same time.
 step-lint: step-kubernetes
 step-test-s3: step-lint
 step-test-unit: step-test-s3 step-test-vm
-step-on-host: step-test-unit step-helm
+step-on-host: step-test-control step-helm
 step-test-control: step-test-e2e step-kubernetes
 step-test-installer: step-helm
 step-helm: step-test-vm

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs a test suite, saves its output in the cache, and prints at its end how long it took, which
-# tests were the slowest and which failed.
+# tests were the slowest, which state much too short a duration to test/schedule, and which failed.
 #
 # usage: suite.sh [-q] NAME COMMAND [ARG…]
 #   -q  show only failures and one line for each package
@@ -43,6 +43,9 @@ sed -nE 's/^ *--- (PASS|FAIL): ([^ ]+) \(([0-9.]+)s\)$/\3 \2/p; s/^ *schedule\.g
 	{ time[$2] = $1; for (at = $2; sub(/\/[^\/]*$/, "", at);) parent[at] = 1 }
 	END { for (name in time) if (!(name in parent)) print time[name], name }' |
 	sort -rn | head -n 10 | sed 's/^/   /'
+# Parallel tests start longest first, so one that states too few seconds may end up alone at the end.
+sed -nE 's/^ *schedule\.go:[0-9]+: ([^ ]+) ran for ([0-9.]+)s, .* and states ([0-9]+) s$/\1 \2 \3/p' "$log" |
+	awk '$2 > 40 && 2 * $3 < $2 { print "   " $1 " states " $3 " s, and ran for " $2 " s: change it in Parallel" }'
 passed=$(grep -cE '^ *--- PASS' "$log")
 failed=$(grep -cE '^ *--- FAIL' "$log")
 if [ "$code" = 0 ] && [ "$passed" = 0 ]; then

@@ -121,7 +121,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	})
 }
 
-// startHalf starts a cluster and returns when its control plane is up.
+// startHalf starts a cluster and returns when its node boots and the first component of its control plane is ready.
 func startHalf(ctx context.Context, t *testing.T, ctl, name string) *exec.Cmd {
 	t.Helper()
 	up := exec.CommandContext(ctx, ctl, "--name", name, "up")
@@ -131,7 +131,7 @@ func startHalf(ctx context.Context, t *testing.T, ctl, name string) *exec.Cmd {
 	var said []string
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
 		said = append(said, lines.Text())
-		if strings.Contains(lines.Text(), "kube-apiserver is ready") {
+		if strings.Contains(lines.Text(), "etcd is ready") {
 			return up
 		}
 	}

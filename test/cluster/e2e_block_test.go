@@ -43,7 +43,7 @@ func (n *tenant) requireDevice(pod string, size int64, from int64) {
 // A pod gets a device of exactly the requested size, which reads as zeros, grows online, and keeps its
 // data for the next pod. The example is applied as shipped, except for the image and the size.
 func TestBlock(t *testing.T) {
-	slots.Parallel(t, 0)
+	slots.Parallel(t, 51)
 	n := newCSITenant(t, "block")
 	example, err := os.ReadFile(shipped(t, "examples/block.yaml"))
 	require.NoError(t, err)

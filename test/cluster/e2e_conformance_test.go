@@ -87,7 +87,7 @@ func rounds(t *testing.T, which string) []cluster.Selection {
 // TestConformance runs ten of the suite's tests, or those selected by -conformance. All pass except
 // those in expected, each of which must fail.
 func TestConformance(t *testing.T) {
-	slots.Parallel(t, 50)
+	slots.Parallel(t, 130)
 	require.False(t, *focus != "" && *conformance == "some", "-conformance.focus selects from all, slow or disruptive: give -conformance, too")
 	n := newCSITenant(t, "conformance")
 	if *conformance != "some" {

@@ -75,7 +75,7 @@ func (n *tenant) sidecarsStay() {
 
 // The IO limits of a volume in use change with the VolumeAttributesClass of its claim.
 func TestCSIVolumeAttributesClass(t *testing.T) {
-	slots.Parallel(t, 0)
+	slots.Parallel(t, 53)
 	n := sidecarTenant(t, "csi-limits")
 	n.applyExample("volumeattributesclass.yaml")
 	// Created long before a claim asks for it, because the resizer gives up on a claim whose class it

@@ -43,7 +43,7 @@ func (n *tenant) installCSI() {
 
 // A claim of the CSI driver can do everything that one of the FlexVolume driver can.
 func TestCSIVolume(t *testing.T) {
-	slots.Parallel(t, 45)
+	slots.Parallel(t, 67)
 	n := newCSITenant(t, "csi")
 	main := pod{name: "main", claim: "data", security: "{runAsUser: 1234, runAsGroup: 1234, fsGroup: 5678}"}.manifest()
 	n.run(claimOf("flexlvm-csi", "data", "200Mi"), main)

@@ -28,7 +28,7 @@ parameters: {volumeGroup: flexlvm, kind: dataset, reclaim: immediate, door: csi}
 
 // A dataset is loaded, read on its nodes, and released, all through the CSI driver.
 func TestCSIDataset(t *testing.T) {
-	slots.Parallel(t, 40)
+	slots.Parallel(t, 99)
 	newCSITenant(t, "csi-any") // installs the driver
 	l := newLibrary(t, "csi-library")
 	require.NoError(t, l.apply(csiDatasetClass))

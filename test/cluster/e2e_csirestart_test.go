@@ -68,8 +68,8 @@ func testCSIUpgradeUnderLoad(t *testing.T) {
 
 	volumes := strings.Fields(n.kubectl("get", "pvc", "-o", "jsonpath={.items[*].spec.volumeName}"))
 	require.Len(t, volumes, pods)
+	n.restartCSI() // first, because the pods end at once
 	n.kubectl("delete", "pods", "--all", "--wait=false")
-	n.restartCSI()
 	await.Until(t, patience, func() string {
 		left := n.kubectl("get", "pods", "-o", "name")
 		return await.Missing(left == "", "these pods do not end: %s", left)

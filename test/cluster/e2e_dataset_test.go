@@ -265,7 +265,7 @@ func TestDatasetGivesBackResults(t *testing.T) {
 // A running pod's writes are uploaded, even though the mirror is killed meanwhile, and its last writes
 // before anything is deleted.
 func TestDatasetIsMirrored(t *testing.T) {
-	slots.Parallel(t, 40)
+	slots.Parallel(t, 81)
 	l := newLibrary(t, "mirror")
 	l.bucket("ledger", 1*mib, 100)
 	require.NoError(t, l.apply(l.dataset("ledger", "S3", "ledger", 1, `resync: "true"`)))

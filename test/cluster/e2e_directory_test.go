@@ -16,7 +16,7 @@ import (
 // exact, they grow online, can be undeleted, and are removed if their space is needed. A class that
 // does not declare its pods as trusted is refused.
 func TestDirectoryVolumes(t *testing.T) {
-	slots.Parallel(t, 70)
+	slots.Parallel(t, 113)
 	n := newCSITenant(t, "small")
 	await.Until(t, patience, func() string { // other tests fill the group at times
 		out, err := shared.Node(n.ctx, "node2", "sh", "-c", driver+" directories create --pool small --size 64MiB")

@@ -101,7 +101,7 @@ func (n *tenant) bound(claim string) (identity, door string) {
 }
 
 func TestDoorOfAVolumeThatIsThere(t *testing.T) {
-	slots.Parallel(t, 0)
+	slots.Parallel(t, 41)
 	n := newCSITenant(t, "moved")
 	p := newPlugin(n)
 	main := pod{name: "main", claim: "data"}.manifest()
@@ -269,7 +269,7 @@ spec:
       containers:
       - name: main
         image: %s
-        command: [sh, -c, "hostname >>/data/starts; exec sleep 86400"]
+        command: [sh, -c, %q]
         volumeMounts: [{name: data, mountPath: /data}]
   volumeClaimTemplates:
   - metadata: {name: data}
@@ -277,7 +277,7 @@ spec:
       storageClassName: flexlvm
       accessModes: [ReadWriteOnce]
       resources: {requests: {storage: 64Mi}}
-`, cluster.BusyboxImage)))
+`, cluster.BusyboxImage, "hostname >>/data/starts; "+cluster.Sleep)))
 	n.kubectl("rollout", "status", "statefulset/db", patiently)
 	for _, name := range []string{"db-1", "db-0"} {
 		node := n.kubectl("get", "pod", name, "-o", "jsonpath={.spec.nodeName}")
@@ -297,4 +297,10 @@ spec:
 		require.Equal(t, "flexlvm.io", door)
 		require.Equal(t, name+"\n"+name+"\n", n.written(name, "/data/starts", 2))
 	}
+	// A node is not drained as long as it has pods of a namespace that is being deleted: their eviction is refused.
+	n.kubectl("delete", "statefulset", "db", "--cascade=foreground")
+	await.Until(t, patience, func() string {
+		left := n.kubectl("get", "pods", "-o", "name")
+		return await.Missing(left == "", "these pods are left: %s", left)
+	})
 }

@@ -12,7 +12,7 @@ import (
 
 // ext4 volumes of either driver have the exact size, grow online, and keep their data for the next pod.
 func TestExt4(t *testing.T) {
-	slots.Parallel(t, 0)
+	slots.Parallel(t, 59)
 	n := newCSITenant(t, "ext4")
 	n.applyExample("storageclass-ext4.yaml")
 	require.NoError(t, n.apply(`

@@ -32,7 +32,7 @@ spec:
   volumes:
   - {name: a, persistentVolumeClaim: {claimName: %s}}
   - {name: b, persistentVolumeClaim: {claimName: %s}}
-`, name, cluster.BusyboxImage, command+"; exec sleep 1000000", first, second)
+`, name, cluster.BusyboxImage, command+"; "+cluster.Sleep, first, second)
 }
 
 // inTurns writes lines to two volumes alternately and syncs each before the next: the second volume is
@@ -62,7 +62,7 @@ func (n *tenant) groupIsRefused(name string) {
 // Two volumes are snapshotted at one instant while a program writes to both alternately, and both are
 // restored. One source is deleted before its group, the other after it.
 func TestGroupSnapshot(t *testing.T) {
-	slots.Parallel(t, 50)
+	slots.Parallel(t, 109)
 	n := snapshotTenant(t, "group-snapshots")
 	n.example("group.yaml")
 	n.run(twoClaims("shop", "orders", "stock", inTurns))

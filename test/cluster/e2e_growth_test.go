@@ -80,6 +80,7 @@ allowedTopologies: [{matchLabelExpressions: [{key: kubernetes.io/hostname, value
 		}
 	}
 	g.asAsked(t)
+	g.granted(t)
 	return g
 }
 
@@ -121,32 +122,42 @@ kind: Pod
 metadata: {name: %s}
 spec:
   terminationGracePeriodSeconds: 0
-  containers: [{name: main, image: %s, command: [sleep, "86400"], volumeMounts: [%s]}]
+  containers: [{name: main, image: %s, command: [sh, -c, %q], volumeMounts: [%s]}]
   volumes: [%s]
-`, l.name, cluster.BusyboxImage, mounts.String(), volumes.String()))
+`, l.name, cluster.BusyboxImage, cluster.Sleep, mounts.String(), volumes.String()))
 	}
 	g.run(all...)
 }
 
-// asAsked waits until each claim reports the state of its growth. Kubernetes retries now and then, and
-// removes the message meanwhile.
+// asAsked waits until each claim whose growth was not granted says so. Kubernetes retries now and then,
+// and removes the message meanwhile.
 func (g *growths) asAsked(t *testing.T) {
 	t.Helper()
-	says := func(claim, state, words string) {
-		await.Until(t, patience, func() string {
-			is := g.growth(claim)
-			return await.Missing(strings.HasPrefix(is, state+" 64Mi ") && strings.Contains(is, words), "claim %s says %q", claim, is)
-		})
-	}
 	for _, l := range growLayouts {
-		says(l.name+"-refused", "ControllerResizeInfeasible", "cannot grow from 64Mi to 400Ti")
+		g.says(t, l.name+"-refused", "ControllerResizeInfeasible", "cannot grow from 64Mi to 400Ti")
 		if l.waiting != "" {
-			says(l.name+"-waiting", "ControllerResizeInfeasible", "waits to grow from 64Mi to "+l.waiting)
-		}
-		if l.granted {
-			says(l.name+"-granted", "NodeResizePending", "")
+			g.says(t, l.name+"-waiting", "ControllerResizeInfeasible", "waits to grow from 64Mi to "+l.waiting)
 		}
 	}
+}
+
+// granted waits until each growth that was granted waits for the volume's first pod.
+func (g *growths) granted(t *testing.T) {
+	t.Helper()
+	for _, l := range growLayouts {
+		if l.granted {
+			g.says(t, l.name+"-granted", "NodeResizePending", "")
+		}
+	}
+}
+
+// says waits until a claim of 64Mi reports a state of its growth.
+func (g *growths) says(t *testing.T, claim, state, words string) {
+	t.Helper()
+	await.Until(t, patience, func() string {
+		is := g.growth(claim)
+		return await.Missing(strings.HasPrefix(is, state+" 64Mi ") && strings.Contains(is, words), "claim %s says %q", claim, is)
+	})
 }
 
 // started waits until all pods run that ran before their node went down.

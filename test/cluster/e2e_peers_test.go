@@ -17,7 +17,7 @@ import (
 // nowhere. Of another dataset the first node's disk has corrupted a file, which the second node loads
 // from the source.
 func TestDatasetFromAPeer(t *testing.T) {
-	slots.Parallel(t, 60)
+	slots.Parallel(t, 105)
 	l := newLibrary(t, "peers")
 	token := strings.Repeat("0123456789abcdef", 4)
 	require.NoError(t, l.apply(fmt.Sprintf("apiVersion: v1\nkind: Secret\nmetadata: {name: peers}\nstringData: {token: %s}\n", token)))

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/flexlvm/flexlvm/test/await"
+	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
 // placementClass reclaims space immediately.
@@ -40,10 +42,11 @@ func placed(name, rather string, sizes ...string) string {
 kind: Pod
 metadata: {name: %s}
 spec:
-  %sterminationGracePeriodSeconds: 1
-  containers: [{name: main, image: busybox:1.36, command: [sleep, "86400"], volumeMounts: [%s]}]
+  %shostNetwork: true # without it, a virtual node takes seconds for the pod's network
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: %s, command: [sh, -c, %q], volumeMounts: [%s]}]
   volumes: [%s]
-`, claims.String(), name, affinity, mounts.String(), volumes.String())
+`, claims.String(), name, affinity, cluster.BusyboxImage, cluster.Sleep, mounts.String(), volumes.String())
 }
 
 // offered returns the bytes of the CSIStorageCapacity objects of a class, by node.
@@ -78,35 +81,36 @@ func TestPodsGoWhereTheirClaimsFit(t *testing.T) {
 		return n.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
 	}
 	// The scheduler takes the node whose capacity it sees first, whatever the pod prefers.
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() string {
 		offers := n.kubectl("-n", "flexlvm-system", "get", "csistoragecapacities", "-o", "jsonpath={.items[?(@.storageClassName==\"placement\")].metadata.name}")
-		return len(strings.Fields(offers)) == 2
-	}, patience, time.Second)
+		return await.Missing(len(strings.Fields(offers)) == 2, "these are the class's capacities: %s", offers)
+	})
 	require.NoError(t, n.apply(placed("first", "node1", "10Gi")))
 	require.Equal(t, "node1", node("first"))
 	require.NoError(t, n.apply(placed("second", "node1", "8Gi")))
 	require.Equal(t, "node2", node("second"), "there is no room on node1 for another")
 	// The scheduler's capacities of both nodes may be outdated.
-	var room map[string]int64
-	require.Eventually(t, func() bool {
-		room = n.offered("placement")
-		return room["node1"] < 6<<30 && room["node1"] < room["node2"] && room["node2"] < 8<<30
-	}, patience, time.Second, "%v", &room)
+	await.Until(t, patience, func() string {
+		room := n.offered("placement")
+		return await.Missing(room["node1"] < 6<<30 && room["node1"] < room["node2"] && room["node2"] < 8<<30, "the nodes offer %v", room)
+	})
 	require.NoError(t, n.apply(placed("third", "", "2Gi")))
 	require.Equal(t, "node2", node("third"), "it is the emptier")
 
 	require.NoError(t, n.apply(placed("pair", "", "3Gi", "3Gi")))
-	require.Eventually(t, func() bool {
+	await.Until(t, patience, func() string {
 		events := n.kubectl("get", "events", "-o", "jsonpath={range .items[*]}{.involvedObject.name} {.message}{'\\n'}{end}")
-		return strings.Contains(events, "has no room for the claims pair-0, pair-1 together") || strings.Contains(events, "has no room for the claims pair-1, pair-0 together")
-	}, patience, time.Second)
+		refused := strings.Contains(events, "has no room for the claims pair-0, pair-1 together") || strings.Contains(events, "has no room for the claims pair-1, pair-0 together")
+		return await.Missing(refused, "no event says that there is no room for both claims: %s", events)
+	})
 	require.Equal(t, "Pending Pending", n.kubectl("get", "pvc", "pair-0", "pair-1", "-o", "jsonpath={.items[*].status.phase}"), "none of its claims has a volume")
 
 	n.kubectl("delete", "pod/second", "pvc/second-0")
 	require.Equal(t, "node2", node("pair"), "once there is room for both")
 
 	n.kubectl("delete", "pods,pvc", "--all")
-	require.Eventually(t, func() bool {
-		return !strings.Contains(kubectl(n.ctx, t, "get", "pv"), " placement ")
-	}, patience, time.Second)
+	await.Until(t, patience, func() string {
+		left := kubectl(n.ctx, t, "get", "pv")
+		return await.Missing(!strings.Contains(left, " placement "), "PersistentVolumes are left: %s", left)
+	})
 }

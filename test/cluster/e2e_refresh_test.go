@@ -21,7 +21,7 @@ import (
 // Each node gets a dataset's next version. A running pod keeps the version with which it started, a new
 // pod gets the new one, and the space of a version without readers is freed.
 func TestDatasetIsRefreshed(t *testing.T) {
-	slots.Parallel(t, 55)
+	slots.Parallel(t, 107)
 	l := newLibrary(t, "refresh")
 	l.bucket("atlas", slices.Concat([]int{24 * mib}, slices.Repeat([]int{256 << 10}, 8))...)
 	require.NoError(t, l.apply(l.dataset("atlas", "S3", "atlas", 2)))

@@ -67,7 +67,7 @@ func (n *tenant) example(name string) {
 
 // A database is snapshotted while it writes, deleted, and restored from the snapshot.
 func TestSnapshots(t *testing.T) {
-	slots.Parallel(t, 0)
+	slots.Parallel(t, 62)
 	n := snapshotTenant(t, "snapshots")
 	n.run(database(pod{name: "main", claim: "database", node: "node1"}, writing))
 	source := n.kubectl("get", "pvc", "database", "-o", "jsonpath={.spec.volumeName}")

@@ -79,7 +79,7 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 		starts++
 		check()
 		g.started(t)
-		g.asAsked(t)
+		g.granted(t)
 	})
 	t.Run("power cut", func(t *testing.T) {
 		before := bootID()
@@ -102,6 +102,7 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 	})
 
 	slots.Parallel(t, 1000) // before the others, because its deadline has begun
+	g.asAsked(t)            // only now, because the provisioner may first have to wait for its lease
 	t.Run("the request is lowered", func(t *testing.T) {
 		g.lowered(t)
 		n.run(pod{name: "again", claim: "data"}.manifest())

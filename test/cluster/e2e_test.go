@@ -47,9 +47,10 @@ func install(t *testing.T) {
 	installOnce.Do(func() {
 		ctx := deadline(t, 2*patience)
 		kubectl(ctx, t, "apply", "-f", installer(ctx, t, shipped(t, "installer")))
-		for _, what := range []string{"daemonset/flexlvm-installer", "deployment/flexlvm-provisioner", "daemonset/flexlvm-gc"} {
+		rolledOut := func(what string) {
 			kubectl(ctx, t, "-n", "flexlvm-system", "rollout", "status", what, patiently)
 		}
+		rolledOut("daemonset/flexlvm-installer") // it installs the driver, which creates the groups
 		// In parallel, because LVM and udev mostly wait for each other.
 		failed := make(chan error, 2)
 		nodes := []string{"node1", "node2"}
@@ -66,6 +67,8 @@ func install(t *testing.T) {
 				failed <- err
 			}()
 		}
+		rolledOut("deployment/flexlvm-provisioner")
+		rolledOut("daemonset/flexlvm-gc")
 		for range nodes {
 			require.NoError(t, <-failed)
 		}
@@ -284,5 +287,5 @@ spec:
   volumes:
   - name: data
     persistentVolumeClaim: {claimName: %s, readOnly: %t}
-`, p.name, runtime, node, security, hostNetwork, image, command+"; exec sleep 86400", limits, p.claim, p.readOnly)
+`, p.name, runtime, node, security, hostNetwork, image, command+"; "+cluster.Sleep, limits, p.claim, p.readOnly)
 }

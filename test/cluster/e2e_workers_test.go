@@ -26,7 +26,6 @@ func TestJobs(t *testing.T) {
 		return await.Missing(strings.HasPrefix(b.wasReady, "true "), "the provisioner is not ready")
 	})
 	t.Run("a job whose server is away meanwhile, its files archived", b.testJobThroughOutage)
-	t.Run("server down", b.testServerDown)
 	t.Run("export read-only", b.testReadOnly)
 	// A busy provisioner may create the new directory twice, so this test runs alone.
 	t.Run("directory removed by hand", b.testRemovedByHand)
@@ -117,8 +116,10 @@ func (b *jobsBed) testJobDeleted(t *testing.T) {
 	b.say(t, "a job ran on both nodes, and is gone")
 }
 
-// testJobThroughOutage checks that no write of a job is lost while the server is away.
+// testJobThroughOutage checks that no write of a job is lost while the server is away, and that claims are created
+// and deleted when it is back.
 func (b *jobsBed) testJobThroughOutage(t *testing.T) {
+	b.claim(t, "early", "shared-delete")
 	b.submit(t, "count", "flexlvm-nfs", "ReadWriteMany", 2, `
 		enough= && trap 'enough=yes' USR1
 		dir=$(/flexlvm/flexlvm-job worker-dir) && i=0
@@ -131,11 +132,17 @@ func (b *jobsBed) testJobThroughOutage(t *testing.T) {
 		}
 		return ""
 	})
+	early, earlyDirectory := b.bound(t, "early")
 	b.down(t)
+	b.claim(t, "late", "shared-delete")
+	b.deleteClaim(t, "early")
 	await.Until(t, patience, func() string {
 		stuck := b.stuckWorkers(t)
 		return await.Missing(stuck == 2, "%d workers wait for the server", stuck)
 	})
+	b.said(t, "late", "ProvisioningFailed", "the server does not answer")
+	b.said(t, early, "VolumeFailedDelete", "the server does not answer")
+	require.Equal(t, b.wasReady, b.provisionerReady(t), "a server that is down is no reason to start again")
 	require.Equal(t, "0", b.kubectl(t, "get", "job", "count", "-o", "jsonpath={.status.failed}{.status.succeeded}0"))
 	b.up(t)
 	wrote := ""
@@ -152,6 +159,12 @@ func (b *jobsBed) testJobThroughOutage(t *testing.T) {
 	b.gone(t, volume)
 	b.said(t, volume, "DirectoryArchived", "archived-"+directory)
 	require.Equal(t, "lines", b.onServer(t, "ls archived-"+directory+"/worker-0"))
+
+	b.gone(t, early)
+	require.Empty(t, b.onServer(t, "ls -d *"+earlyDirectory+"* || true"))
+	late, _ := b.bound(t, "late")
+	b.deleteClaim(t, "late")
+	b.gone(t, late)
 }
 
 // stuckWorkers counts the jobs' workers on both nodes that are blocked in the kernel.
@@ -207,23 +220,6 @@ spec:
 func (b *jobsBed) provisionerReady(t *testing.T) string {
 	t.Helper()
 	return b.kubectl(t, "-n", system, "get", "pods", "-l", "app.kubernetes.io/name=flexlvm-nfs-provisioner", "-o", "jsonpath={.items[0].status.containerStatuses[0].ready} {.items[0].status.containerStatuses[0].restartCount}")
-}
-
-func (b *jobsBed) testServerDown(t *testing.T) {
-	b.claim(t, "early", "shared-delete")
-	volume, directory := b.bound(t, "early")
-	b.down(t)
-	b.claim(t, "late", "shared-delete")
-	b.deleteClaim(t, "early")
-	b.said(t, "late", "ProvisioningFailed", "the server does not answer")
-	b.said(t, volume, "VolumeFailedDelete", "the server does not answer")
-	require.Equal(t, b.wasReady, b.provisionerReady(t), "a server that is down is no reason to start again")
-	b.up(t)
-	b.gone(t, volume)
-	require.Empty(t, b.onServer(t, "ls -d *"+directory+"* || true"))
-	volume, _ = b.bound(t, "late")
-	b.deleteClaim(t, "late")
-	b.gone(t, volume)
 }
 
 func (b *jobsBed) testReadOnly(t *testing.T) {

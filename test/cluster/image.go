@@ -34,6 +34,23 @@ func ShippedRelease() (string, error) {
 	return string(tag[1]), nil
 }
 
+// NextRelease is the release to which the tests upgrade the shipped one.
+const NextRelease = "v99.0.0-next"
+
+// BuildReleases builds the images of both releases.
+func BuildReleases(ctx context.Context) error {
+	shipped, err := ShippedRelease()
+	if err != nil {
+		return err
+	}
+	for _, release := range []string{shipped, NextRelease} {
+		if _, err := BuildImage(ctx, release); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // StartShipped is Start with the shipped release's image on the nodes. It first builds the image.
 func StartShipped(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := Setup(ctx, cfg.Log); err != nil {

@@ -72,8 +72,8 @@ func (s *Slots) Parallel(t *testing.T, seconds int) {
 	begun := time.Now()
 	t.Cleanup(func() {
 		s.release(e)
-		// The duration that the go command prints includes the time before.
-		t.Logf("%s ran for %.2fs, after %.2fs without a slot", e.name, time.Since(begun).Seconds(), begun.Sub(resumed).Seconds())
+		// The duration that the go command prints includes the time before. test/suite.sh reads this line.
+		t.Logf("%s ran for %.2fs, after %.2fs without a slot, and states %d s", e.name, time.Since(begun).Seconds(), begun.Sub(resumed).Seconds(), seconds)
 	})
 }
 

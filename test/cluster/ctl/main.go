@@ -88,7 +88,7 @@ func downCommand(name *string) *cobra.Command {
 func buildCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "build",
-		Short: "build Kubernetes, its tests of CSI drivers, and the sidecars that tests use, unless they are in the cache already",
+		Short: "build Kubernetes, its tests of CSI drivers, flexlvm's images, and the sidecars that tests use, unless they are in the cache already",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := cluster.BuildKubernetes(cmd.Context(), cmd.ErrOrStderr()); err != nil {
@@ -113,8 +113,10 @@ func buildBeside(ctx context.Context, log io.Writer) error {
 	if _, err := cluster.BuildSnapshotController(ctx, log); err != nil {
 		return err
 	}
-	_, err := cluster.BuildEtcdImage(ctx, log)
-	return err
+	if _, err := cluster.BuildEtcdImage(ctx, log); err != nil {
+		return err
+	}
+	return cluster.BuildReleases(ctx)
 }
 
 func statusCommand(name *string) *cobra.Command {

@@ -106,7 +106,8 @@ func (b *bed) testRemovedByHand(t *testing.T) {
 	b.persistentVolumeGone(t, name)
 }
 
-// containerOf returns a line of shell that prints the process ID of a pod's container.
+// containerOf returns a line of shell that prints the process ID of the sleep that a pod's container waits for.
+// The container ends with it.
 func containerOf(namespace, pod string) string {
 	return fmt.Sprintf(`for p in /proc/[0-9]*; do
 		if [ "$(cat $p/comm 2>/dev/null)" = sleep ] && tr '\0' '\n' <$p/environ 2>/dev/null | grep -qx OWNER=%s/%s; then echo ${p#/proc/}; exit; fi

@@ -88,9 +88,9 @@ metadata: {namespace: %s, name: reader}
 spec:
   terminationGracePeriodSeconds: 1
   containers:
-  - {name: main, image: %q, command: [sleep, "86400"], volumeMounts: [{name: data, mountPath: /data}]}
+  - {name: main, image: %q, command: [sh, -c, %q], volumeMounts: [{name: data, mountPath: /data}]}
   volumes: [{name: data, persistentVolumeClaim: {claimName: copy}}]
-`, s.name, cluster.BusyboxImage))
+`, s.name, cluster.BusyboxImage, cluster.Sleep))
 	s.running("reader")
 	read := b.kubectl(t, "-n", s.name, "exec", "reader", "--", "sh", "-c", "md5sum /data/proof; df -k /data | tail -n 1")
 	lines := strings.Split(strings.TrimSpace(read), "\n")

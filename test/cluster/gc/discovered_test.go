@@ -14,6 +14,7 @@ import (
 
 	v1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/test/await"
+	"github.com/flexlvm/flexlvm/test/cluster"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
@@ -37,7 +38,7 @@ spec:
   containers:
     - name: main
       image: busybox:1.36
-      command: [sh, -ec, 'if [ -e /data/secret ] || ! head -c 8192 /dev/raw | cmp -n 8192 - /dev/zero; then exit 1; fi; echo secret >/data/secret; echo secret >/dev/raw; sync; exec sleep 3600']
+      command: [sh, -ec, 'if [ -e /data/secret ] || ! head -c 8192 /dev/raw | cmp -n 8192 - /dev/zero; then exit 1; fi; echo secret >/data/secret; echo secret >/dev/raw; sync; ` + cluster.Sleep + `']
       volumeMounts: [{name: fs, mountPath: /data}]
       volumeDevices: [{name: raw, devicePath: /dev/raw}]
   volumes:

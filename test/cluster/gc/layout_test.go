@@ -118,13 +118,17 @@ func (s *space) sizeOf(claim string) int64 {
 	return block * blocks
 }
 
-// has waits until a pod sees its volume with a size.
+// has waits until a claim has a size, and checks that its pod then sees it. It does not wait for what the pod
+// sees, because each look is a process in the pod, which delays the growth on a node with one processor.
 func (s *space) has(claim string, size int64) {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {
-		is := s.sizeOf(claim)
-		return await.Missing(is == size, "the volume of %s has %d bytes and should have %d; %v", claim, is, size, s.events(s.name, "Pod", claim))
+		c, err := s.client.CoreV1().PersistentVolumeClaims(s.name).Get(s.t.Context(), claim, metav1.GetOptions{})
+		require.NoError(s.t, err)
+		is := c.Status.Capacity.Storage().Value()
+		return await.Missing(is == size, "claim %s has %d bytes and should have %d; %v", claim, is, size, s.events(s.name, "Pod", claim))
 	})
+	require.Equal(s.t, size, s.sizeOf(claim))
 }
 
 // fillsToTheByte checks that a volume can be written to its last block and no further. Its size is a

@@ -193,7 +193,7 @@ func (s *space) promise(class, group, name string) {
 const diligent = `cd /data && for v in *; do
 	[ -e $v/sum ] || { dd if=/dev/urandom of=$v/proof bs=1M count=2 2>/dev/null; md5sum $v/proof >$v/sum.new; sync -f $v; mv $v/sum.new $v/sum; sync -f $v; }
 	md5sum -c $v/sum || exit 1
-done; touch /tmp/done; exec sleep 86400`
+done; touch /tmp/done; ` + cluster.Sleep
 
 // pod creates a pod that uses claims.
 func (s *space) pod(name string, claims ...string) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -23,8 +24,8 @@ const (
 	node      = "node1"
 	pluginDir = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm"
 	driver    = pluginDir + "/flexlvm"
-	disk      = "blank-1"      // the serial number of the node's disk
-	next      = "v99.0.0-next" // the version to upgrade to
+	disk      = "blank-1"           // the serial number of the node's disk
+	next      = cluster.NextRelease // the version to upgrade to
 )
 
 type bed struct {
@@ -33,14 +34,16 @@ type bed struct {
 	tools   string // the folder of helm
 	readme  *manual
 	install *manual
+	image   func() (string, error) // runs `make image` to its end
 	next    func() (string, error) // the image of the release to upgrade to
 }
 
 // TestInstaller tests the life of an installation as README.md and docs/install.md describe it.
 func TestInstaller(t *testing.T) {
-	next := buildNext(t)
+	next := beside(t, func() (string, error) { return cluster.BuildImage(t.Context(), next) })
+	image := beside(t, func() (string, error) { return makeImage(t.Context()) })
 	b := start(t)
-	b.next = next
+	b.next, b.image = next, image
 	b.testNewUser(t)
 	t.Run("runs with no more rights than it needs", b.testRights)
 	t.Run("upgrade", b.testUpgrade)
@@ -52,15 +55,26 @@ func TestInstaller(t *testing.T) {
 	t.Run("every command of the guide", b.install.allRun)
 }
 
-// buildNext builds the image of the release to upgrade to, beside what comes before, and returns a
-// function that waits for it.
-func buildNext(t *testing.T) func() (string, error) {
+// beside starts a build, while the test goes on, and returns a function that waits for its result.
+func beside(t *testing.T, build func() (string, error)) func() (string, error) {
 	t.Helper()
-	build := sync.OnceValues(func() (string, error) { return cluster.BuildImage(t.Context(), next) })
+	wait := sync.OnceValues(build)
 	ended := make(chan struct{})
-	go func() { _, _ = build(); close(ended) }()
+	go func() { _, _ = wait(); close(ended) }()
 	t.Cleanup(func() { <-ended })
-	return build
+	return wait
+}
+
+// makeImage runs `make image` in the checkout, on this machine, as the pages say, and returns its output.
+func makeImage(ctx context.Context) (string, error) {
+	source, err := vm.SourceDir()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, "make", "image")
+	cmd.Dir = source
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // world returns a folder with the files that the documentation's commands name. The disk's name is
@@ -89,8 +103,10 @@ func edit(t *testing.T, file, before, after string) {
 func (b *bed) testNewUser(t *testing.T) {
 	dir := b.world(t)
 	b.readme, b.install = b.manual(t, readme, dir), b.manual(t, guide, dir)
-	b.readme.make(t, "make image")
+	b.readme.shown(t, "make image") // which has run since start
 	b.install.shown(t, "make image")
+	out, err := b.image()
+	require.NoError(t, err, out)
 	image, err := os.Open(filepath.Join(b.source, "bin/image.tar"))
 	require.NoError(t, err)
 	defer image.Close()
@@ -301,7 +317,7 @@ spec:
   containers:
     - name: writer
       image: busybox:1.36
-      command: [sh, -ec, "echo NAME >/data/name && sync -f /data && exec sleep 3600"]
+      command: [sh, -ec, "echo NAME >/data/name; sync -f /data; ` + cluster.Sleep + `"]
       volumeMounts: [{name: data, mountPath: /data}]
   volumes: [{name: data, persistentVolumeClaim: {claimName: NAME}}]
 `)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"maps"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -64,18 +63,6 @@ func (m *manual) run(t *testing.T, command string, placeholders ...string) strin
 func (m *manual) took(t *testing.T, began time.Time, command string) {
 	t.Helper()
 	t.Logf("%5.1fs %s", time.Since(began).Seconds(), command)
-}
-
-// make runs a command of the page in the checkout, on this machine.
-func (m *manual) make(t *testing.T, command string) {
-	t.Helper()
-	m.shown(t, command)
-	cmd := exec.CommandContext(t.Context(), "bash", "-euc", command)
-	cmd.Dir = m.source
-	began := time.Now()
-	out, err := cmd.CombinedOutput()
-	m.took(t, began, command)
-	require.NoError(t, err, "%s: %s", command, out)
 }
 
 // root runs a command of the page as a person on the node does.

@@ -154,7 +154,7 @@ func called(t *testing.T) map[string][]string {
 				return true
 			}
 			method, is := call.Fun.(*ast.SelectorExpr)
-			if !is || !slices.Contains([]string{"run", "shown", "make", "root"}, method.Sel.Name) {
+			if !is || !slices.Contains([]string{"run", "shown", "root"}, method.Sel.Name) {
 				return true
 			}
 			of, is := method.X.(*ast.SelectorExpr)

@@ -24,8 +24,9 @@ import (
 func (b *bed) testManifests(t *testing.T) {
 	installer := filepath.Join(b.source, "installer")
 
+	t.Run("every folder", func(t *testing.T) { b.testFolders(t, installer) })
 	t.Run("applied twice", func(t *testing.T) {
-		require.Empty(t, await.Changed(b.kubectl(t, "apply", "-k", installer)))
+		require.Empty(t, await.Changed(b.kubectl(t, "apply", "--validate=strict", "-k", installer)))
 	})
 	t.Run("pods are let in and placed", func(t *testing.T) {
 		await.Until(t, longest, func() string {
@@ -86,6 +87,26 @@ func (b *bed) testManifests(t *testing.T) {
 	t.Run("stolen token and claims", b.testStolenClaims)
 	t.Run("stolen token and others' claims", b.testStolenDeletion)
 	t.Run("attributes that kubelet writes", b.testForgedAttributes)
+}
+
+// testFolders checks that the API server accepts every folder that users can apply.
+func (b *bed) testFolders(t *testing.T, installer string) {
+	folders := 0
+	err := filepath.WalkDir(installer, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.Name() != "kustomization.yaml" {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		require.NoError(t, err)
+		if strings.Contains(string(content), "kind: Component") {
+			return nil // it is not usable alone
+		}
+		folders++
+		b.kubectl(t, "apply", "--dry-run=server", "--validate=strict", "-k", filepath.Dir(path))
+		return nil
+	})
+	require.NoError(t, err)
+	require.NotZero(t, folders)
 }
 
 // right is an action that an account may or may not do.
