@@ -240,6 +240,10 @@ type Pool struct {
 	// Closed is the reason why no new volume may be promised in the pool; empty if new volumes may be.
 	// +optional
 	Closed string `json:"closed,omitempty"`
+	// RemovalsFail: two or more volumes of the pool that were given up could not be removed. Until that is corrected,
+	// no volume is evicted for its room, and the room of evictable volumes is not offered to claims.
+	// +optional
+	RemovalsFail bool `json:"removalsFail,omitempty"`
 	// UsedPercent is how much of Size is used, including volumes that may be evicted.
 	UsedPercent int32 `json:"usedPercent"`
 	// BusyPercent is the share of time during which the busiest disk of the pool has I/O in progress, averaged

@@ -257,9 +257,6 @@ func (r *reconciler) release(ctx context.Context, observed *Observed, s *snapsho
 	for _, one := range found {
 		observed.Consumers = append(observed.Consumers, one.pod)
 	}
-	if len(found) > 0 {
-		r.lists.remove(observed.hash()) // an upload that began before is not enough, even if this pass can write nothing
-	}
 	observed.Watched = r.lists.add(observed.hash(), at)
 	return nil
 }

@@ -61,11 +61,14 @@ func (s *Observed) claimsIn(namespace string) (claims []string) {
 	return claims
 }
 
-// consumers calls each with the pods that use the volume, read from the API server.
+// consumers calls each with the pods that use the volume, read from the API server. A pod that is seen here or in usersIn
+// clears the record of the volume's lists: an upload that began before is not enough, even if the rest of the list fails,
+// the pass ends without writing anything, and the pod is gone at the next pass.
 func (r *reconciler) consumers(ctx context.Context, observed *Observed, each func(*corev1.Pod)) error {
 	for _, namespace := range observed.namespaces() {
 		err := r.Pods(ctx, namespace, func(pod *corev1.Pod) {
 			if observed.consumes(pod) {
+				r.lists.remove(observed.hash())
 				each(pod)
 			}
 		})
@@ -100,7 +103,8 @@ func (r *reconciler) consumersOnce(ctx context.Context, observed *Observed, s *s
 	return out, at, nil
 }
 
-// usersIn lists the pods of a namespace and returns which of them use which volumes.
+// usersIn lists the pods of a namespace and returns which of them use which volumes. Like consumers, it clears the record
+// of the lists of each volume that a pod uses.
 func (r *reconciler) usersIn(ctx context.Context, namespace string, volumes []*Observed) (users, error) {
 	byClaim := map[string][]*Observed{}
 	for _, observed := range volumes {
@@ -118,6 +122,7 @@ func (r *reconciler) usersIn(ctx context.Context, namespace string, volumes []*O
 			for _, observed := range byClaim[v.PersistentVolumeClaim.ClaimName] {
 				if hash := observed.hash(); !used[hash] && observed.consumes(pod) {
 					used[hash], out.of[hash] = true, append(out.of[hash], one)
+					r.lists.remove(hash)
 				}
 			}
 		}

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -222,25 +223,43 @@ func TestUploadBeforeAPauseIsNotBelieved(t *testing.T) {
 	}
 }
 
-// A pod that appears after the plan was computed keeps the claim that it may write to.
+// A pod that is seen before the claim goes keeps the claim that it may write to, and the upload is repeated, even if the list
+// that showed the pod then failed, and the pod is gone at the next attempt.
 func TestPodThatComesBeforeTheClaimGoes(t *testing.T) {
-	r := uploadedRig(t)
-	lists := 0 // of the loaders' pods, of the consumers' pods, and of these again before the deletion
-	r.fail = func(verb string, object any) error {
-		if _, is := object.(*corev1.PodList); !is || verb != "list" {
-			return nil
-		}
-		if lists++; lists == 3 {
-			r.fail = nil
-			require.NoError(t, r.client.Create(t.Context(), podOf("v-a-0")))
-		}
-		return nil
+	for name, c := range map[string]struct {
+		list        int // the list that shows the pod: 1 is the plan's, 2 is that right before the deletion
+		fails, goes bool
+	}{
+		"after the plan was computed":                                   {list: 2},
+		"after the plan was computed, and goes":                         {list: 2, goes: true},
+		"after the plan was computed, the list fails, and it goes":      {list: 2, fails: true, goes: true},
+		"before the plan was computed, but the list fails, and it goes": {list: 1, fails: true, goes: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := uploadedRig(t)
+			lists, pod := 0, podOf("v-a-0")
+			r.Pods = func(ctx context.Context, namespace string, each func(*corev1.Pod)) error {
+				if lists++; lists != c.list {
+					return r.pods(ctx, namespace, each)
+				}
+				require.NoError(t, r.client.Create(ctx, pod))
+				require.NoError(t, r.pods(ctx, namespace, each))
+				if c.fails {
+					return errors.New("the API server is away")
+				}
+				return nil
+			}
+			require.Equal(t, c.fails, r.look() != nil)
+			require.Equal(t, c.list, lists)
+			require.Empty(t, r.deleted())
+			if c.goes {
+				require.NoError(t, r.client.Delete(t.Context(), pod))
+				r.done = nil
+			}
+			require.NoError(t, r.look())
+			require.Equal(t, []string{"v-a-put"}, r.deleted())
+		})
 	}
-	require.NoError(t, r.look())
-	require.Equal(t, 3, lists)
-	require.Empty(t, r.deleted())
-	require.NoError(t, r.look())
-	require.Equal(t, []string{"v-a-put"}, r.deleted())
 }
 
 // A pod was seen, but neither could the upload's Job be deleted nor the status be written. Although the pod is gone at

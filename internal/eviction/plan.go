@@ -80,6 +80,8 @@ type PoolResult struct {
 	Charged volume.Bytes
 	// Closed is why no new volume may be promised here; empty if one may.
 	Closed string
+	// RemovalsFail: so many committed removals have failed that no volume is evicted for its room (MaxUnfinished).
+	RemovalsFail bool
 	// UsedPercent is how much of the pool is used, by volumes of flexlvm or others, rounded down.
 	UsedPercent int
 	// ByState counts the volumes of this cluster.

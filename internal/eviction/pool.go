@@ -53,12 +53,12 @@ func (a *amount) add(v *inventory.Volume) {
 	a.bytes += v.DeviceSize
 }
 
-// maxUnfinished is how many committed removals in a pool may fail before no more are begun to free its room.
+// MaxUnfinished is how many committed removals in a pool may fail before no more are begun to free its room.
 // The cause of these failures would likely block the next removal too, and its volume could not be brought
 // back.
-const maxUnfinished = 2
+const MaxUnfinished = 2
 
-func (p *poolPlan) stalled() bool { return len(p.unfinished) >= maxUnfinished }
+func (p *poolPlan) stalled() bool { return len(p.unfinished) >= MaxUnfinished }
 
 // evictsForRoom reports whether volumes may be evicted because the room of a pool is needed. Otherwise the room of
 // those in its queue must not be promised.
@@ -196,6 +196,7 @@ func (p *poolPlan) withholdAll() {
 // setOffer sets how much room a pool can offer, before any evictions.
 func (p *planner) setOffer(pool *poolPlan) {
 	pool.result.Replicas, pool.result.Removing = pool.reclaimableReplicas(), pool.pending
+	pool.result.RemovalsFail = pool.stalled()
 	pool.result.Reclaimable = pool.reclaimable() + pool.result.Replicas
 	pool.result.Allocatable, pool.result.Closed = p.allocatable(pool), p.closed(pool)
 	for _, charge := range p.charges(pool) {

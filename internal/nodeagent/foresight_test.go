@@ -134,6 +134,46 @@ func checkForesight(t *testing.T, s *evictiontest.Scene, size volume.Bytes) over
 	return fit
 }
 
+// withFailedRemovals adds volumes that could not be removed, and volumes that are evicted whether or not their room is
+// needed.
+func withFailedRemovals(s *evictiontest.Scene, failed int) *evictiontest.Scene {
+	s.Policy.MaxAge = 48 * time.Hour
+	s.Volume("ancient", volume.Unreferenced, 3, evictiontest.ReleasedAgo(100*time.Hour))
+	s.Volume("at-once", volume.Unreferenced, 3, evictiontest.Immediate, evictiontest.ReleasedAgo(time.Second))
+	for i := range failed {
+		s.Volume(fmt.Sprintf("doomed_%d", i), volume.Doomed, 2, evictiontest.WithProblem)
+	}
+	return s
+}
+
+// An overview knows that a pool in which two removals have failed evicts no volume for its room.
+func TestPlanForeseesFailedRemovals(t *testing.T) {
+	always := []string{"Immediate at-once", "MaxAge ancient"}
+	for name, scene := range map[string]func(string) *evictiontest.Scene{"pressed": pressed, "unhurried": unhurried} {
+		for _, headroom := range []string{"0", "auto", "30Gi"} {
+			for failed, stalled := range map[int]bool{1: false, 2: true, 3: true} {
+				t.Run(fmt.Sprintf("%s, headroom %s, %d failed", name, headroom, failed), func(t *testing.T) {
+					more := false
+					for size := range 90 {
+						fit := checkForesight(t, withFailedRemovals(scene(headroom), failed), volume.Bytes(size+1)*volume.GiB)
+						if fit.Fits {
+							require.Subset(t, foreseen(fit.Evictions), always)
+							more = more || len(fit.Evictions)+len(fit.Then) > len(always) || !fit.After.IsZero()
+						}
+						require.True(t, fit.Fits || size > 0)
+					}
+					require.Equal(t, !stalled, more)
+					s := withFailedRemovals(scene(headroom), failed)
+					s.View.Now = s.View.Now.Add(s.Policy.MinAge) // the volume that was released last may be evicted, too
+					next := overview.NextOf([]flexlvmv1.NodeStorage{reported(s)}, 3, s.View.Now)
+					require.Subset(t, foreseen(next), always)
+					require.Equal(t, !stalled, len(next) > len(always))
+				})
+			}
+		}
+	}
+}
+
 func foreseen(all []overview.Eviction) []string {
 	out := []string{}
 	for _, e := range all {

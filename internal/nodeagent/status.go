@@ -179,7 +179,8 @@ func poolStatus(p eviction.PoolResult) flexlvmv1.Pool {
 		Reclaimable: quantity(p.Reclaimable), Promised: quantity(p.Promised),
 		ReclaimableReplicas: quantity(p.Replicas), Removing: quantity(p.Removing),
 		Allocatable: quantity(p.Allocatable), ExtentSize: quantity(p.Pool.Extent), Closed: clip(p.Closed, maxMessage),
-		DeviceFree: onDevices(p.Pool.DeviceFree), DeviceReclaimable: onDevices(p.DeviceReclaimable),
+		RemovalsFail: p.RemovalsFail,
+		DeviceFree:   onDevices(p.Pool.DeviceFree), DeviceReclaimable: onDevices(p.DeviceReclaimable),
 		UsedPercent: int32(p.UsedPercent), VolumesByState: byState, ForeignVolumes: int32(p.Foreign),
 		MetadataUsedPercent: int32(eviction.MetadataUsedPercent(p.Pool)), MissingDevices: int32(p.Pool.Missing),
 	}

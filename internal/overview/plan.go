@@ -218,7 +218,7 @@ func evictableTimes(view eviction.View, policy eviction.Policy) (out []time.Time
 }
 
 // NextOf returns what each node would evict now, and which volumes, up to most of each pool, would be evicted
-// next when room is needed. Those that are evicted now come first.
+// next when room is needed. Those that are evicted now come first. A pool whose removals fail evicts none for their room.
 func NextOf(storages []flexlvmv1.NodeStorage, most int, now time.Time) []Eviction {
 	out := []Eviction{}
 	for i := range storages {
@@ -239,7 +239,7 @@ func NextOf(storages []flexlvmv1.NodeStorage, most int, now time.Time) []Evictio
 		slices.SortStableFunc(queue, func(a, b flexlvmv1.ReleasedVolume) int { return cmp.Compare(a.EvictionOrder, b.EvictionOrder) })
 		for _, r := range queue {
 			v := released(r)
-			if r.EvictionOrder == 0 || gone[eviction.KeyOf(&v)] || told[r.Pool] >= most {
+			if r.EvictionOrder == 0 || gone[eviction.KeyOf(&v)] || told[r.Pool] >= most || RemovalsFail(s, r.Pool) {
 				continue
 			}
 			told[r.Pool]++
@@ -251,6 +251,11 @@ func NextOf(storages []flexlvmv1.NodeStorage, most int, now time.Time) []Evictio
 	}
 	slices.SortStableFunc(out, func(a, b Eviction) int { return cmp.Compare(later(a), later(b)) })
 	return out
+}
+
+// RemovalsFail reports whether removals have failed in a pool of a node, so that no volume is evicted there for its room.
+func RemovalsFail(s *flexlvmv1.NodeStorage, pool string) bool {
+	return slices.ContainsFunc(s.Status.Pools, func(p flexlvmv1.Pool) bool { return p.Name == pool && p.RemovalsFail })
 }
 
 func later(e Eviction) int {

@@ -99,8 +99,23 @@ func unknownSince(others []Candidate, w Wanted, found Candidate) error {
 	if len(unknown) == 0 {
 		return nil
 	}
-	return fmt.Errorf("claim %s/%s may have had a later volume than the one that was found, because the claims of some released volumes are not known; select one with --volume. The volume that was found:\n  %s\nVolumes whose claim is not known:%s",
-		w.Namespace, w.Claim, found, listed(unknown))
+	why := "because the claims of some released volumes are not known; select one with --volume"
+	if !slices.ContainsFunc(unknown, func(c Candidate) bool { return !c.Unseen }) {
+		why = fmt.Sprintf("because volumes whose claim is not known were released in %s; the report lists them although the group is not seen now. --volume %s selects the volume that was found. If the group will never be back there, delete its entries from status.released (kubectl edit nodestorage NODE --subresource=status; docs/undelete.md: a volume group that is not seen)",
+			groupsOf(unknown), found.Released.Name)
+	}
+	return fmt.Errorf("claim %s/%s may have had a later volume than the one that was found, %s. The volume that was found:\n  %s\nVolumes whose claim is not known:%s",
+		w.Namespace, w.Claim, why, found, listed(unknown))
+}
+
+// groupsOf returns the volume groups of candidates, with their nodes.
+func groupsOf(all []Candidate) string {
+	var out []string
+	for _, c := range all {
+		out = append(out, fmt.Sprintf("volume group %s of node %s", c.group(), c.Node))
+	}
+	slices.Sort(out)
+	return strings.Join(slices.Compact(out), ", ")
 }
 
 // unlistedSince fails if a node may have a volume of the claim that its report does not list and that was

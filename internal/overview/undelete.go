@@ -189,7 +189,6 @@ func groupUUID(s *flexlvmv1.NodeStorage, pool string) string {
 func (c Candidate) Inventory(cluster string) inventory.Volume {
 	v := released(c.Released)
 	v.GroupUUID, v.Cluster = c.GroupUUID, cluster
-	v.Reclaim = cmp.Or(volume.Reclaim(c.Released.Reclaim), volume.ReclaimLazy)
 	v.Wipe = cmp.Or(volume.Wipe(c.Released.Wipe), volume.WipeNone)
 	return v
 }

@@ -176,11 +176,24 @@ func TestFindOfAGroupThatWasMoved(t *testing.T) {
 	require.ErrorContains(t, err, "may have had a later volume than the one that was found")
 
 	// The disks were moved back.
-	_, err = overview.Find([]flexlvmv1.NodeStorage{node("a", deleted("data")), node("b", deleted("data"), func(s *flexlvmv1.NodeStorageStatus) {
+	back := node("b", deleted("data"), func(s *flexlvmv1.NodeStorageStatus) {
 		s.Released, s.ReleasedCount = s.Released[:1], 1
 		s.Released[0].Pool, s.Released[0].Origin = "moved", nil
-	})}, claimed)
+	})
+	_, err = overview.Find([]flexlvmv1.NodeStorage{node("a", deleted("data")), back}, claimed)
 	require.NoError(t, err)
+
+	// The volume that was moved back is not released any more. The entry that is left may be a later volume of any claim.
+	earlier.Status.Released, earlier.Status.ReleasedCount = earlier.Status.Released[:1], 1
+	_, err = overview.Find([]flexlvmv1.NodeStorage{earlier, back}, claimed)
+	require.EqualError(t, err, "claim shop/data may have had a later volume than the one that was found, because volumes whose claim is not known were released in volume group moved of node b; "+
+		"the report lists them although the group is not seen now. --volume earlier selects the volume that was found. If the group will never be back there, delete its entries from status.released "+
+		"(kubectl edit nodestorage NODE --subresource=status; docs/undelete.md: a volume group that is not seen). The volume that was found:\n"+
+		"  --volume earlier (node c, claim data, 8 GiB, unreferenced since 2026-11-19 21:00:00Z)\nVolumes whose claim is not known:\n"+
+		"  --volume released-0 (node b, claim unknown, 8 GiB, unreferenced since 2026-11-19 22:00:00Z, in volume group moved that the node does not see now)")
+	seen := node("d", deleted("data"), func(s *flexlvmv1.NodeStorageStatus) { s.Released[0].Origin = nil })
+	_, err = overview.Find([]flexlvmv1.NodeStorage{earlier, back, seen}, claimed)
+	require.ErrorContains(t, err, "because the claims of some released volumes are not known; select one with --volume")
 }
 
 // Nodes may have orphans with the same name, which may also be the name of another node's released

@@ -48,6 +48,9 @@ func viewOf(s *flexlvmv1.NodeStorage, now time.Time) (eviction.View, eviction.Po
 			one.Devices = append(one.Devices, strconv.Itoa(n))
 		}
 		view.Pools = append(view.Pools, one)
+		if p.RemovalsFail {
+			view.Volumes = append(view.Volumes, unfinished(&one)...)
+		}
 		for n, r := range p.RecentVolumes {
 			view.Volumes = append(view.Volumes, inUse(volume.Name("what-if/recent-"+strconv.Itoa(n)), &one, bytesOf(r.Room), r.Created.Time))
 		}
@@ -78,6 +81,19 @@ func inUse(name volume.Name, in *poolView, room volume.Bytes, created time.Time)
 	}
 }
 
+// unfinished returns as many doomed volumes of a pool as keep the planner from evicting volumes there for their room: a
+// report only says that removals fail. They hold nothing, because the room of such volumes is not free in the report.
+func unfinished(in *poolView) (out []volumeView) {
+	for i := range eviction.MaxUnfinished {
+		name := volume.Name("what-if/unfinished-" + strconv.Itoa(i))
+		out = append(out, volumeView{
+			Group: in.Name.Group(), GroupUUID: in.GroupUUID(), Name: name, UUID: string(in.Name) + "/" + string(name), State: volume.Doomed,
+			Cluster: here, Kind: volume.Claim, Shape: shapeIn(in.Name), Problem: "it could not be removed",
+		})
+	}
+	return out
+}
+
 func thinOf(p flexlvmv1.Pool, group string) *inventory.ThinPool {
 	out := &inventory.ThinPool{GroupUUID: group, Known: p.ThinDataPercent != nil, Unfit: p.Closed}
 	if p.ThinMetadataPercent != nil {
@@ -92,7 +108,7 @@ func released(r flexlvmv1.ReleasedVolume) volumeView {
 	v := volumeView{
 		Group: pool.Group(), Name: volume.Name(r.Name), UUID: r.Pool + "/" + r.Name, State: volume.State(r.State),
 		Size: bytesOf(r.Size), DeviceSize: bytesOf(r.Room), FullSize: bytesOf(r.Room), Namespace: r.Namespace, Cluster: here, Kind: volume.Claim,
-		LastUsed: r.LastUsed.Time, Released: r.Released.Time, Created: r.Created.Time, Reclaim: volume.ReclaimLazy,
+		LastUsed: r.LastUsed.Time, Released: r.Released.Time, Created: r.Created.Time, Reclaim: cmp.Or(volume.Reclaim(r.Reclaim), volume.ReclaimLazy),
 		Open: r.Kept == flexlvmv1.KeptInUse,
 	}
 	v.Shape = shapeIn(pool)

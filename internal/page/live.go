@@ -218,11 +218,15 @@ func queueOf(storages []flexlvmv1.NodeStorage, name string, now time.Time) *node
 	if i < 0 {
 		return &nodeQueue{Name: name, Missing: true}
 	}
-	s := &storages[i].Status
+	node := &storages[i]
+	s := &node.Status
 	out := &nodeQueue{Name: name, Unlisted: max(0, s.ReleasedCount-int32(len(s.Released)))}
 	for _, r := range s.Released {
 		one := released{ReleasedVolume: r, Room: volume.Bytes(r.Room.Value()), Used: ago(r.LastUsed, now), Why: cmp.Or(why[r.Kept], "kept: "+r.Kept)}
-		if r.EvictionOrder > 0 {
+		switch {
+		case r.EvictionOrder > 0 && overview.RemovalsFail(node, r.Pool):
+			one.Why = fmt.Sprintf("number %d in its pool's eviction order, but removals in the pool fail, so it is not evicted for its room until that is corrected", r.EvictionOrder)
+		case r.EvictionOrder > 0:
 			one.Why = fmt.Sprintf("number %d in its pool's eviction order when room is needed", r.EvictionOrder)
 		}
 		out.Released = append(out.Released, one)

@@ -175,6 +175,10 @@ func TestQueueOfANode(t *testing.T) {
 	require.EqualValues(t, 7, node.Unlisted)
 	require.Equal(t, "60m", node.Evicted[0].Ago)
 	require.True(t, viewed(s, query{Node: "b"}).Node.Missing)
+
+	s.Storages[0].Status.Pools[0].RemovalsFail = true
+	node = viewed(s, query{Node: "a"}).Node
+	require.Equal(t, "number 1 in its pool's eviction order, but removals in the pool fail, so it is not evicted for its room until that is corrected", node.Released[0].Why)
 }
 
 func TestDatasets(t *testing.T) {
