@@ -49,7 +49,7 @@ func metadataFull(p inventory.Pool) string {
 // in vain. How much of the area one eviction frees is known only after the removal, so the next one waits for that.
 func (p *planner) evictForMetadata(pool *poolPlan) []Eviction {
 	group := pool.Name.Group()
-	if metadataExcess(pool.Pool) == 0 || pool.Name != volume.PoolOf(group, "") || p.freesMetadata(group) {
+	if metadataExcess(pool.Pool) == 0 || pool.Name != volume.PoolOf(group, "") || p.freesMetadata(pool) {
 		return nil
 	}
 	candidates := p.metadataCandidates(group)
@@ -101,10 +101,13 @@ func (p *planner) enoughForMetadata(pool *poolPlan, candidates []*inventory.Volu
 	return freed >= metadataExcess(pool.Pool)
 }
 
-// freesMetadata reports whether volumes of a group are being removed, or are evicted by this plan, and so free some of
-// the group's LVM metadata area.
-func (p *planner) freesMetadata(group volume.Group) bool {
-	takes := func(v *inventory.Volume) bool { return v.Group == group && v.Layout != volume.Directory }
+// freesMetadata reports whether volumes of a group, whose own pool is given, free some of its LVM metadata area: they
+// are being removed, or this plan evicts or postpones evicting them.
+func (p *planner) freesMetadata(pool *poolPlan) bool {
+	if pool.postponed { // those of thin pools are never postponed
+		return true
+	}
+	takes := func(v *inventory.Volume) bool { return v.Group == pool.Name.Group() && v.Layout != volume.Directory }
 	for i := range p.view.Volumes {
 		if v := &p.view.Volumes[i]; takes(v) && p.view.aboutToBeFree(v) {
 			return true

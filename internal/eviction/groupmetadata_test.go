@@ -72,6 +72,11 @@ func TestPlanLVMMetadata(t *testing.T) {
 			s.thinFailedRemoval("doomed_b")
 		}, []string{}},
 		"another eviction frees some": {func(s thinScene) { useMetadata(s.Scene, 0); evictiontest.Immediate(s.volumeNamed("thin")) }, []string{"Immediate thin"}},
+		"an eviction that waits for starting pods frees some": {func(s thinScene) {
+			useMetadata(s.Scene, 0)
+			s.Policy.Headroom = headroom(t, "50%")
+			s.ForeignVolumes(1, 60)
+		}, []string{}},
 		"too young": {func(s thinScene) {
 			useMetadata(s.Scene, 0)
 			evictiontest.ReleasedAgo(time.Minute)(s.volumeNamed("old"))
