@@ -341,7 +341,7 @@ type Eviction struct {
 	// LastUsed is when the volume was last mounted or unmounted.
 	// +optional
 	LastUsed metav1.Time `json:"lastUsed,omitzero"`
-	// Reason is Promised, HighThreshold, Headroom, MaxAge, Immediate, Replica or Orphan.
+	// Reason is Promised, HighThreshold, Headroom, LVMMetadata, MaxAge, Immediate, Replica or Orphan.
 	Reason string `json:"reason"`
 	// Message explains the reason.
 	Message string `json:"message"`

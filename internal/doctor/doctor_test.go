@@ -248,7 +248,7 @@ func TestFindings(t *testing.T) {
 		"nearly full":      {group(func(g *lvm.VolumeGroup) { g.Free = 9 * volume.GiB }), Warn, "group flexlvm", "9 GiB free of 100 GiB", "vgextend"},
 		"large extents":    {group(func(g *lvm.VolumeGroup) { g.Extent = 64 * volume.MiB }), Warn, "group flexlvm extents", "64 MiB", "extents of 4 MiB"},
 		"small metadata":   {group(func(g *lvm.VolumeGroup) { g.MetadataSize, g.MetadataFree = volume.MiB, 500*volume.KiB }), Warn, "group flexlvm metadata", "some hundreds", "flexlvm vg create"},
-		"metadata filling": {group(func(g *lvm.VolumeGroup) { g.MetadataFree = volume.MiB }), Warn, "group flexlvm metadata", "(11 %)", "delete claims that nobody needs (never logical volumes by hand)"},
+		"metadata filling": {group(func(g *lvm.VolumeGroup) { g.MetadataFree = volume.MiB }), Warn, "group flexlvm metadata", "(11 %)", "the node daemon evicts released volumes for it; if these are not enough, delete claims"},
 		"metadata full":    {group(func(g *lvm.VolumeGroup) { g.MetadataFree = 0 }), Fail, "group flexlvm metadata", "(0 %)", "delete claims that nobody needs (never logical volumes by hand)"},
 
 		"thin pool queues":   {pool(func(p *lvm.ThinPool) { p.ErrorWhenFull = false }), Fail, "thin pool flexlvm/thinpool", "lvchange --errorwhenfull y flexlvm/thinpool", "no volume is promised"},

@@ -81,7 +81,7 @@ func judgeGroup(check string, g lvm.VolumeGroup, pools []lvm.ThinPool) []Finding
 // judgeMetadata checks LVM's metadata area. When it is full, no volume can be created, grown or even removed.
 // LVM writes each version of the metadata next to the previous one, so only half of the area is usable.
 func judgeMetadata(check string, g lvm.VolumeGroup) []Finding {
-	const do = "delete claims that nobody needs (never logical volumes by hand), or move to a group with a larger area: LVM cannot enlarge it (`flexlvm vg create --metadata-size`)"
+	const do = "once 10 % or less is free, the node daemon evicts released volumes for it; if these are not enough, delete claims that nobody needs (never logical volumes by hand), or move to a group with a larger area: LVM cannot enlarge it (`flexlvm vg create --metadata-size`)"
 	usable := g.MetadataSize / 2
 	left := percent(g.MetadataFree, usable)
 	detail := fmt.Sprintf("%s free of %s usable (%d %%)", g.MetadataFree, usable, left)

@@ -1,15 +1,9 @@
 package eviction
 
 import (
-	"fmt"
-
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
-
-// closedMetadataPercent is the percentage of the usable half of LVM's metadata area from which on no new volume is
-// accepted: the rest is for growing and removing existing volumes.
-const closedMetadataPercent = 90
 
 // allocatable returns what PersistentVolumes may take of a pool in total, including those whose volumes exist:
 // what is free or about to be, what may be evicted, and what their volumes hold. allocatable minus the charges
@@ -74,8 +68,8 @@ func (p *planner) closed(pool *poolPlan) string {
 	if pool.Directories != nil {
 		return pool.Directories.Unfit // directories need none of LVM's metadata
 	}
-	if used := MetadataUsedPercent(pool.Pool); used >= closedMetadataPercent {
-		return fmt.Sprintf("the usable half of LVM's metadata area of volume group %s is %d%% full, and volumes can only be removed; create a group with a larger one (`flexlvm vg create`)", pool.Name.Group(), used)
+	if full := metadataFull(pool.Pool); full != "" {
+		return full + "; " + p.metadataAdvice(pool)
 	}
 	if pool.Thin != nil {
 		return p.thinClosed(pool)

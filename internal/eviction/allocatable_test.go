@@ -151,13 +151,6 @@ func TestPlanAllocatableOfClosedDevices(t *testing.T) {
 	}
 }
 
-// LVM uses only half of its metadata area, so an area that has half of its size free is empty.
-func TestMetadataUsedPercent(t *testing.T) {
-	for free, want := range map[volume.Bytes]int{60: 0, 50: 0, 25: 50, 10: 80, 5: 90, 0: 100} {
-		require.Equal(t, want, eviction.MetadataUsedPercent(inventory.Pool{MetadataSize: 100, MetadataFree: free}))
-	}
-}
-
 func TestPlanClosed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*inventory.Pool)

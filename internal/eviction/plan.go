@@ -26,6 +26,8 @@ const (
 	ReasonHighThreshold Reason = "HighThreshold"
 	// ReasonHeadroom: less is free than --headroom keeps for future claims.
 	ReasonHeadroom Reason = "Headroom"
+	// ReasonLVMMetadata: the LVM metadata area of its group is so full that the group takes no new volumes.
+	ReasonLVMMetadata Reason = "LVMMetadata"
 	// ReasonOrphan: there is pressure, nothing unreferenced is left, and
 	// --evict-orphans is set.
 	ReasonOrphan Reason = "Orphan"
@@ -126,7 +128,8 @@ type Result struct {
 // (see whyKept), the least recently used first. They are evicted immediately if their class
 // requires it or they are too old, and as many as needed when promised volumes need room, a pool reaches its
 // high threshold, or less is free than is kept for future claims; the last two wait while pods are starting.
-// Under pressure, orphans follow, if the policy allows it.
+// Under pressure, orphans follow, if the policy allows it. If none of this frees some of a group's LVM metadata area
+// that is too full, one volume is evicted for that.
 func Plan(view View, policy Policy) Result {
 	p := planner{view: view, policy: policy, index: newIndex(view)}
 	p.initPools()
@@ -142,6 +145,9 @@ func Plan(view View, policy Policy) Result {
 	for _, pool := range p.pools {
 		p.result.Evictions = append(p.result.Evictions, p.decide(pool)...)
 		p.result.Pools = append(p.result.Pools, pool.result)
+	}
+	for _, pool := range p.pools {
+		p.result.Evictions = append(p.result.Evictions, p.evictForMetadata(pool)...)
 	}
 	slices.SortFunc(p.result.Foreign, byName)
 	slices.SortFunc(p.result.Problems, byName)

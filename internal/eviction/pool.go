@@ -283,10 +283,3 @@ func percent(part, whole volume.Bytes) int {
 	}
 	return int(part * 100 / whole)
 }
-
-// MetadataUsedPercent returns how full the usable half of a group's LVM metadata area is: LVM writes each version of
-// the metadata next to the previous one.
-func MetadataUsedPercent(p inventory.Pool) int {
-	usable := p.MetadataSize / 2
-	return percent(max(0, usable-p.MetadataFree), usable)
-}

@@ -21,7 +21,7 @@ import (
 // defines what a plan may do a second time, independently.
 func TestPlanProperties(t *testing.T) {
 	reasons := map[eviction.Reason]int{}
-	var blocked, short, partly, asked, tight int
+	var blocked, short, partly, asked, tight, forMetadata int
 	for seed := range uint64(4000) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		s := randomScene(r)
@@ -49,6 +49,9 @@ func TestPlanProperties(t *testing.T) {
 			if o.checkReplicaEvictionsHelp(t, seed, got, p) {
 				tight++
 			}
+			if o.checkMetadata(t, seed, got, p.Pool) {
+				forMetadata++
+			}
 			if p.Shortfall > 0 {
 				short++
 			}
@@ -63,6 +66,7 @@ func TestPlanProperties(t *testing.T) {
 	t.Logf("%d replicas asked to go; in %d pools each of them was checked to be needed", asked, tight)
 	require.Greater(t, asked, 200, "the views are too tame")
 	require.Greater(t, tight, 20, "the views are too tame")
+	require.Greater(t, forMetadata, 20, "the views are too tame")
 	t.Logf("evictions by reason: %v; %d plans blocked; %d pools short, %d of them served in part", reasons, blocked, short, partly)
 	for _, reason := range []eviction.Reason{eviction.ReasonImmediate, eviction.ReasonMaxAge, eviction.ReasonPromised, eviction.ReasonHighThreshold, eviction.ReasonOrphan} {
 		require.Greater(t, reasons[reason], 100, "the views are too tame: %s", reason)
@@ -141,6 +145,12 @@ func randomScene(r *rand.Rand) *evictiontest.Scene {
 	for _, g := range groups {
 		exported := one(r, 12)
 		s.PoolNamed(volume.PoolName(g)).Exported, s.PoolNamed(volume.PoolName(g+"/thin")).Exported = exported, exported
+		if one(r, 2) { // the LVM metadata area is closed once 18,000 bytes are used
+			used := volume.Bytes(17000 + r.IntN(3000))
+			for _, p := range []*inventory.Pool{s.PoolNamed(volume.PoolName(g)), s.PoolNamed(volume.PoolName(g + "/thin"))} {
+				p.MetadataSize, p.MetadataFree = 40000, 20000-used
+			}
+		}
 	}
 	return s
 }

@@ -121,7 +121,7 @@ const notPublished = "NotPublished"
 
 // zero creates the counters with value 0, because a rate needs a first value.
 func (m *Metrics) zero() {
-	for _, r := range []eviction.Reason{eviction.ReasonImmediate, eviction.ReasonMaxAge, eviction.ReasonPromised, eviction.ReasonHighThreshold, eviction.ReasonHeadroom, eviction.ReasonOrphan, eviction.ReasonReplica} {
+	for _, r := range []eviction.Reason{eviction.ReasonImmediate, eviction.ReasonMaxAge, eviction.ReasonPromised, eviction.ReasonHighThreshold, eviction.ReasonHeadroom, eviction.ReasonLVMMetadata, eviction.ReasonOrphan, eviction.ReasonReplica} {
 		m.evictions.WithLabelValues(string(r))
 	}
 	for _, s := range []volume.State{volume.Unreferenced, volume.Retained} {

@@ -197,7 +197,7 @@ func poolProblems(s *flexlvmv1.NodeStorage) (out []Problem) {
 			add(Warning, "takes no new volumes: "+p.Closed, "run flexlvm doctor --group "+group+" on the node")
 		}
 		if p.MetadataUsedPercent >= warnMetadata {
-			add(Warning, fmt.Sprintf("the usable half of LVM's metadata area is %d %% full", p.MetadataUsedPercent), "delete claims on the node, because the area cannot be enlarged")
+			add(Warning, fmt.Sprintf("the usable half of LVM's metadata area is %d %% full", p.MetadataUsedPercent), "from 90 % on, the node daemon evicts released volumes for it; if these are not enough, delete claims on the node, because the area cannot be enlarged")
 		}
 		if p.ThinMetadataPercent != nil && *p.ThinMetadataPercent >= warnThinMetadata {
 			add(Critical, fmt.Sprintf("the metadata of the thin pool is %d %% full", *p.ThinMetadataPercent), "on the node, run lvextend --poolmetadatasize +64M "+p.Name+

@@ -24,7 +24,8 @@ type (
 )
 
 // viewOf converts a node's report into the view that the planner takes. Of the volumes in use it contains only
-// their total and those created recently. What is promised is a single PersistentVolume for each pool.
+// their total and those created recently. What is promised is a single PersistentVolume for each pool. The size of
+// LVM's metadata area is unknown, so no evictions for it are predicted.
 func viewOf(s *flexlvmv1.NodeStorage, now time.Time) (eviction.View, eviction.Policy) {
 	view := eviction.View{Now: now, Cluster: here, PodsKnown: true}
 	groups := map[volume.Group]string{}

@@ -1,0 +1,130 @@
+package eviction
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// closedMetadataPercent is the percentage of the usable half of LVM's metadata area from which on no new volume is
+// accepted, and volumes are evicted: the rest is for growing and removing existing volumes.
+const closedMetadataPercent = 90
+
+// leastMetadata is less than LVM's metadata about a volume takes, which is about 600 bytes, and less than each copy of
+// a mirrored volume takes in addition.
+const leastMetadata volume.Bytes = 400
+
+// MetadataUsedPercent returns how full the usable half of a group's LVM metadata area is: LVM writes each version of
+// the metadata next to the previous one.
+func MetadataUsedPercent(p inventory.Pool) int {
+	usable := p.MetadataSize / 2
+	return percent(max(0, usable-p.MetadataFree), usable)
+}
+
+// metadataExcess returns how much of a group's LVM metadata area must become free before the group takes new volumes
+// again; 0 if it takes them, or if the size of the area is unknown.
+func metadataExcess(p inventory.Pool) volume.Bytes {
+	if MetadataUsedPercent(p) < closedMetadataPercent {
+		return 0
+	}
+	usable := p.MetadataSize / 2
+	closed := (usable*closedMetadataPercent + 99) / 100 // the least use that closes the group
+	return usable - p.MetadataFree - closed + 1
+}
+
+// metadataFull returns a message if the LVM metadata area of a pool's group is too full for new volumes; empty if it is
+// not.
+func metadataFull(p inventory.Pool) string {
+	if metadataExcess(p) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the usable half of LVM's metadata area of volume group %s is %d%% full, and from %d%% on the group takes no new volumes",
+		p.Name.Group(), MetadataUsedPercent(p), closedMetadataPercent)
+}
+
+// evictForMetadata evicts one unreferenced volume of a volume group whose LVM metadata area is too full, if evicting
+// all that may be evicted would certainly be enough: if volumes in use or of others fill the area, data is not given up
+// in vain. How much of the area one eviction frees is known only after the removal, so the next one waits for that.
+func (p *planner) evictForMetadata(pool *poolPlan) []Eviction {
+	group := pool.Name.Group()
+	if metadataExcess(pool.Pool) == 0 || pool.Name != volume.PoolOf(group, "") || p.freesMetadata(pool) {
+		return nil
+	}
+	candidates := p.metadataCandidates(group)
+	if !p.enoughForMetadata(pool, candidates) {
+		return nil
+	}
+	v := candidates[0]
+	return []Eviction{{
+		Volume: *v, Reason: ReasonLVMMetadata,
+		Message: fmt.Sprintf("%s; evicting this volume frees some of it, and %s of room: %s", metadataFull(pool.Pool), v.DeviceSize, p.describeIdle(v)),
+	}}
+}
+
+// metadataCandidates returns the unreferenced volumes of a volume group that may be evicted to free a part of its LVM
+// metadata area, in order, from all pools of the group except directory pools, whose volumes take none of it. If a pool
+// is stalled, there are none: the cause may be the group's.
+func (p *planner) metadataCandidates(group volume.Group) []*inventory.Volume {
+	stalled := func(pool *poolPlan) bool {
+		return pool.Name.Group() == group && pool.Directories == nil && pool.stalled()
+	}
+	if p.result.Blocked != "" || slices.ContainsFunc(p.pools, stalled) {
+		return nil
+	}
+	var out []*inventory.Volume
+	for i := range p.result.Released {
+		r := &p.result.Released[i]
+		pool := p.byName[r.Volume.Pool()]
+		if r.Kept == "" && r.Volume.Group == group && pool.Directories == nil && !pool.ContentUnknown() {
+			out = append(out, &r.Volume)
+		}
+	}
+	slices.SortFunc(out, evictionOrder)
+	return out
+}
+
+// enoughForMetadata reports whether evicting these volumes certainly lets a group take new volumes again, whose LVM
+// metadata area is too full. Those about which the API server has not been asked yet may turn out to be kept.
+func (p *planner) enoughForMetadata(pool *poolPlan, candidates []*inventory.Volume) bool {
+	var freed volume.Bytes
+	for _, v := range candidates {
+		if p.view.KeptUnchecked[v.UUID] {
+			continue
+		}
+		freed += leastMetadata
+		if v.Layout == volume.Raid1 {
+			freed += leastMetadata * volume.Bytes(v.Devices())
+		}
+	}
+	return freed >= metadataExcess(pool.Pool)
+}
+
+// freesMetadata reports whether volumes of a group, whose own pool is given, free some of its LVM metadata area: they
+// are being removed, or this plan evicts or postpones evicting them.
+func (p *planner) freesMetadata(pool *poolPlan) bool {
+	if pool.postponed { // those of thin pools are never postponed
+		return true
+	}
+	takes := func(v *inventory.Volume) bool { return v.Group == pool.Name.Group() && v.Layout != volume.Directory }
+	for i := range p.view.Volumes {
+		if v := &p.view.Volumes[i]; takes(v) && p.view.aboutToBeFree(v) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(p.result.Evictions, func(e Eviction) bool { return takes(&e.Volume) })
+}
+
+// metadataAdvice describes what becomes of a group whose LVM metadata area is too full.
+func (p *planner) metadataAdvice(pool *poolPlan) string {
+	const advice = "delete claims that nobody needs, or create a group with a larger area (`flexlvm vg create`)"
+	candidates := p.metadataCandidates(pool.Name.Group())
+	switch {
+	case len(candidates) == 0:
+		return "no volume may be evicted for that; " + advice
+	case !p.enoughForMetadata(pool, candidates):
+		return fmt.Sprintf("evicting what may be evicted (%s) may not be enough, so nothing is evicted for that; %s", countVolumes(len(candidates)), advice)
+	}
+	return fmt.Sprintf("volumes are evicted until it is less full (%s may be); %s", countVolumes(len(candidates)), advice)
+}
