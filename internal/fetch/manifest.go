@@ -26,7 +26,6 @@ type Entry struct {
 	Check     string    `json:"check,omitempty"`
 	Checksum  string    `json:"checksum,omitempty"`
 	// CRC64 is the CRC64NVME of the received content, whatever the source reports, encoded as in S3.
-	// Manifests of earlier releases have none.
 	CRC64 string `json:"crc64,omitempty"`
 	// SHA256 is the SHA-256 of the content, encoded as in S3, if it was requested and is not the
 	// Checksum.

@@ -109,7 +109,7 @@ func (r *run) hashOne(ctx context.Context, e Entry) (string, error) {
 	if err := store.HashInto(ctx, both, io.NewSectionReader(file, 0, e.Bytes), make([]byte, maxBuffer)); err != nil {
 		return "", fmt.Errorf("read %s: %w", e.Path, err)
 	}
-	if e.CRC64 != "" && e.CRC64 != store.Encode(crc.Sum(nil)) {
+	if e.CRC64 != store.Encode(crc.Sum(nil)) {
 		return "", fmt.Errorf("%s: %w", e.Path, errDisk)
 	}
 	return store.Encode(sha.Sum(nil)), nil

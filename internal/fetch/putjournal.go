@@ -55,7 +55,7 @@ func (u *upload) readReceived() error {
 // that the manifest describes replaces the earlier notes of its path, about objects whose content is normally not here any
 // more.
 func (u *upload) keepNote(n journalNote) {
-	if e, known := u.fetched[n.Path]; known && e.CRC64 != "" && e.object().Same(n.object()) {
+	if e, known := u.fetched[n.Path]; known && e.object().Same(n.object()) {
 		delete(u.received, n.Path)
 		return
 	}

@@ -117,10 +117,10 @@ func (r *run) mayReplace(ctx context.Context, o store.Object) (bool, error) {
 }
 
 // hasOtherContent reports whether the path of an object holds a file that looks like the fetched one and has other
-// content. Entries of earlier releases, which have no CRC, do not show that.
+// content.
 func (r *run) hasOtherContent(ctx context.Context, o store.Object) (bool, error) {
-	e := r.manifest.entries[o.Path]
-	if e.CRC64 == "" {
+	e, known := r.manifest.entries[o.Path]
+	if !known {
 		return false, nil
 	}
 	if here, err := present(r.dest, e); err != nil || !here {

@@ -186,7 +186,7 @@ func (r *run) completeAlready(c complete) bool {
 	r.progress.arrived.Add(total)
 	r.progress.refused.Store(c.Refused)
 	r.progress.setRevision(c.Revision)
-	r.setComplete(c, r.manifest.entries, total)
+	r.setComplete(c, len(r.manifest.entries), total)
 	return true
 }
 

@@ -25,7 +25,7 @@ type sentRecord struct {
 	Path      string    `json:"path"`
 	FetchedAt time.Time `json:"fetchedAt"`
 	// CRC64 is the verified CRC64 of the object at To; empty from just before the file is sent until it
-	// is verified. Earlier releases wrote neither field.
+	// is verified.
 	CRC64 string `json:"crc64,omitempty"`
 	To    string `json:"to,omitempty"`
 	// Unsure: the outcome of an earlier upload is unknown, so its content may still replace this one.
@@ -98,7 +98,7 @@ func (u *upload) noteSending(path string) error {
 		return nil
 	}
 	last, is := u.lastSent(path)
-	now := sentRecord{Path: path, FetchedAt: u.fetched[path].FetchedAt, To: u.targetID, Unsure: is && (last.Unsure || last.CRC64 == "" && last.To != "")}
+	now := sentRecord{Path: path, FetchedAt: u.fetched[path].FetchedAt, To: u.targetID, Unsure: is && (last.Unsure || last.CRC64 == "")}
 	switch {
 	case is && last.CRC64 == "", !is && !u.mayBeFetched(path): // no note has to be withdrawn
 		u.keepSent(now)
