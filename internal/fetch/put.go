@@ -162,9 +162,7 @@ func (u *upload) connect(ctx context.Context) error {
 		if u.fetched, err = manifestIn(u.Dir); err != nil {
 			return err
 		}
-		if err := u.readReceived(); err != nil {
-			return err
-		}
+		u.readReceived()
 	}
 	if u.prefix != "" && !strings.HasSuffix(u.prefix, "/") {
 		u.prefix += "/"
