@@ -39,7 +39,7 @@ type PutConfig struct {
 	Log      logrus.FieldLogger
 }
 
-// upload is one call of Put.
+// upload is the state of one call of Put, or of a mirror.
 type upload struct {
 	PutConfig
 	local    *dirstore.Directory

@@ -43,7 +43,7 @@ func readSent(dir string) (out map[string]sentRecord, lines int, err error) {
 	return out, lines, err
 }
 
-// openSent reads which files were sent. u.to names the target in the notes, because a note about
+// openSent reads which files were sent. u.targetID names the target in the notes, because a note about
 // another target says nothing about this one.
 func (u *upload) openSent() (err error) {
 	u.targetID = protocol.EndpointOf(u.S3.Endpoint) + " " + u.Target.Bucket + "/" + u.prefix
