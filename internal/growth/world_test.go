@@ -149,9 +149,9 @@ func (w *world) patch(action clienttesting.Action) (bool, runtime.Object, error)
 		require.Equal(w.t, "status", action.GetSubresource())
 		*o = corev1.PersistentVolumeClaim{}
 		require.NoError(w.t, json.Unmarshal(text, o))
-		most := most(object.(*corev1.PersistentVolumeClaim))
+		maximum := maxAllocated(object.(*corev1.PersistentVolumeClaim))
 		allocated := o.Status.AllocatedResources[storage]
-		require.LessOrEqual(w.t, allocated.Cmp(most), 0, "the policy lets it fall, and rise to what is asked for")
+		require.LessOrEqual(w.t, allocated.Cmp(maximum), 0, "the policy lets it fall, and rise to what is asked for")
 	}
 	w.store(next)
 	if w.dies == 0 {
