@@ -340,20 +340,20 @@ func (w *world) report(p eviction.PoolResult) {
 // watch updates the caches from the API, in their reduced form.
 func (w *world) watch() {
 	for _, object := range w.objects() {
-		lean, err := controlplane.Transform(object.DeepCopy())
+		stripped, err := controlplane.Transform(object.DeepCopy())
 		require.NoError(w.t, err)
-		require.NoError(w.t, w.volumes.Update(lean))
-		w.ledger.Written(lean.(*corev1.PersistentVolume))
+		require.NoError(w.t, w.volumes.Update(stripped))
+		w.ledger.Written(stripped.(*corev1.PersistentVolume))
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.api)) {
 		claim, is := w.api[name].(*corev1.PersistentVolumeClaim)
 		if !is {
 			continue
 		}
-		lean, err := controlplane.Transform(claim.DeepCopy())
+		stripped, err := controlplane.Transform(claim.DeepCopy())
 		require.NoError(w.t, err)
-		require.NoError(w.t, w.claims.Update(lean))
-		w.c.SeeClaim(lean.(*corev1.PersistentVolumeClaim))
+		require.NoError(w.t, w.claims.Update(stripped))
+		w.c.SeeClaim(stripped.(*corev1.PersistentVolumeClaim))
 	}
 	for _, obj := range w.volumes.List() {
 		w.c.SeeVolume(obj.(*corev1.PersistentVolume))
