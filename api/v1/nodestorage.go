@@ -49,8 +49,8 @@ type NodeStorageList struct {
 	Items []NodeStorage `json:"items"`
 }
 
-// MostDeclaredVolumes is the maximum length of NodeStorageStatus.DeclaredVolumes.
-const MostDeclaredVolumes = 256
+// MaxDeclaredVolumes is the maximum length of NodeStorageStatus.DeclaredVolumes.
+const MaxDeclaredVolumes = 256
 
 // NodeStorageStatus is what the node daemon observed in its last reconcile pass.
 type NodeStorageStatus struct {

@@ -15,7 +15,7 @@ import (
 
 // Limits of health checks.
 const (
-	mostRequest = 16 << 10 // maximum number of bytes read of a request
+	maxRequest  = 16 << 10 // maximum number of bytes read of a request
 	acceptPause = 100 * time.Millisecond
 )
 
@@ -52,7 +52,7 @@ func serveHealth(ctx context.Context, address, socket string) (end func() error,
 func answerHealth(ctx context.Context, conn net.Conn, socket string) {
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(2 * probePatience))
-	lines := bufio.NewScanner(io.LimitReader(conn, mostRequest))
+	lines := bufio.NewScanner(io.LimitReader(conn, maxRequest))
 	request := ""
 	for lines.Scan() && lines.Text() != "" { // the header ends with an empty line
 		if request == "" {

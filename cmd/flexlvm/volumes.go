@@ -80,8 +80,8 @@ func (o *volumesOptions) change(cmd *cobra.Command, do func(ctx context.Context,
 }
 
 // onNodeFor is onNode with another timeout.
-func (o *volumesOptions) onNodeFor(cmd *cobra.Command, most time.Duration, do func(ctx context.Context, e engine) error) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), most)
+func (o *volumesOptions) onNodeFor(cmd *cobra.Command, timeout time.Duration, do func(ctx context.Context, e engine) error) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
 	e, err := node.OnHost(o.global.logger(cmd.ErrOrStderr()))
 	if err != nil {

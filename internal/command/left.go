@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// mostLeft is how many processes of one command line may hang. While a disk hangs, LVM hangs, too, and
+// maxLeft is how many processes of one command line may hang. While a disk hangs, LVM hangs, too, and
 // each retry would add an unkillable process to the node.
-const mostLeft = 3
+const maxLeft = 3
 
 // left holds the child processes that did not end after their signal, by their command lines. Only the
 // command line that hangs is not started again: other commands may use healthy disks. It does not limit
@@ -29,7 +29,7 @@ func (l *left) refuse(command string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := l.of[command]
-	if len(all) < mostLeft {
+	if len(all) < maxLeft {
 		return nil
 	}
 	return fmt.Errorf("%d earlier processes of this command have not ended after SIGTERM or SIGKILL (process %d since %s), so it is not started again: see the kernel's log (dmesg) for a disk that hangs; if the same command works on the node by now, restart this program",

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// At most mostLeft processes of a hanging command run, however often it is retried. Other commands are
+// At most maxLeft processes of a hanging command run, however often it is retried. Other commands are
 // not affected, and the command is started again once one of its processes has ended.
 func TestCommandsThatHangAreBounded(t *testing.T) {
 	dir := t.TempDir()
@@ -34,7 +34,7 @@ while [ -e %s/$$ ]; do /bin/sleep 0.02; done`, dir, dir))
 			_ = os.Remove(file)
 		}
 	})
-	for n := range mostLeft {
+	for n := range maxLeft {
 		ctx, deadline := context.WithCancelCause(t.Context())
 		failed := make(chan error, 1)
 		go func() { failed <- run.CommandContext(ctx, "lvs", "hangs").Run() }()
@@ -43,14 +43,14 @@ while [ -e %s/$$ ]; do /bin/sleep 0.02; done`, dir, dir))
 		require.ErrorContains(t, <-failed, "left to finish")
 	}
 	require.ErrorContains(t, host.Unkillable.Command("lvs", "hangs").Run(), "run lvs hangs: 3 earlier processes of this command have not ended")
-	require.Len(t, running(), mostLeft)
+	require.Len(t, running(), maxLeft)
 	require.NoError(t, host.Unkillable.Command("lvs", "works").Run())
 
 	require.NoError(t, os.Remove(running()[0]))
 	require.Eventually(t, func() bool { return run.(*runner).left.refuse("lvs hangs") == nil }, time.Minute, time.Millisecond)
 	c := run.Command("lvs", "hangs")
 	require.NoError(t, c.Start())
-	require.Eventually(t, func() bool { return len(running()) == mostLeft }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return len(running()) == maxLeft }, time.Minute, time.Millisecond)
 	for _, file := range running() {
 		require.NoError(t, os.Remove(file))
 	}

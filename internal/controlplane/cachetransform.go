@@ -32,26 +32,26 @@ func Transform(obj any) (any, error) {
 		}
 		o.Status.Orphans = slices.DeleteFunc(o.Status.Orphans, func(orphan flexlvmv1.Orphan) bool { return !replica.IsVolumeName(orphan.Name) })
 	case *corev1.PersistentVolumeClaim:
-		return leanClaim(o), nil
+		return stripClaim(o), nil
 	case *corev1.PersistentVolume:
-		return leanVolume(o), nil
+		return stripVolume(o), nil
 	}
 	return obj, nil
 }
 
-// leanClaim returns a claim that asks one of flexlvm's provisioners for its volume unchanged, because
+// stripClaim returns a claim that asks one of flexlvm's provisioners for its volume unchanged, because
 // the library writes it back as a whole. Of other claims without a volume it keeps the fields by which
 // a request to flexlvm would be checked, and of claims with a volume the identity and the volume's
 // name.
-func leanClaim(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+func stripClaim(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	if claim.Spec.VolumeName == "" {
 		if asksFlexlvm(claim) {
 			return claim
 		}
-		return leanPending(claim)
+		return stripPending(claim)
 	}
 	out := &corev1.PersistentVolumeClaim{
-		ObjectMeta: leanMeta(claim, only(claim.Annotations, pv.AnnotationStorageProvisioner, pv.AnnotationStorageProvisionerBeta)),
+		ObjectMeta: stripMeta(claim, only(claim.Annotations, pv.AnnotationStorageProvisioner, pv.AnnotationStorageProvisionerBeta)),
 		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: claim.Spec.VolumeName},
 	}
 	if grows(claim) {
@@ -71,12 +71,12 @@ func asksFlexlvm(claim *corev1.PersistentVolumeClaim) bool {
 	return false
 }
 
-// leanPending keeps the fields of a claim that are checked before it has a node: its class may be one
+// stripPending keeps the fields of a claim that are checked before it has a node: its class may be one
 // of flexlvm's. The cache holds the claims of all tenants and classes, with up to 256 KiB of
 // annotations each.
-func leanPending(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+func stripPending(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	out := &corev1.PersistentVolumeClaim{
-		ObjectMeta: leanMeta(claim, only(claim.Annotations, pv.AnnotationSelectedNode, replica.AnnotationVolumeID, replica.AnnotationEviction)),
+		ObjectMeta: stripMeta(claim, only(claim.Annotations, pv.AnnotationSelectedNode, replica.AnnotationVolumeID, replica.AnnotationEviction)),
 		Spec:       claim.Spec,
 	}
 	out.Labels = only(claim.Labels, replica.LabelDataset)
@@ -96,18 +96,18 @@ func grows(claim *corev1.PersistentVolumeClaim) bool {
 	return asked.Cmp(has) > 0 || len(claim.Status.AllocatedResourceStatuses) > 0
 }
 
-// leanVolume keeps the fields of a PersistentVolume that persistentvolume.Parse and nodeloss read, and
+// stripVolume keeps the fields of a PersistentVolume that persistentvolume.Parse and nodeloss read, and
 // those by which the library decides about deletions and counts them. The library writes only
 // finalizers.
-func leanVolume(volume *corev1.PersistentVolume) *corev1.PersistentVolume {
+func stripVolume(volume *corev1.PersistentVolume) *corev1.PersistentVolume {
 	spec := volume.Spec
 	out := &corev1.PersistentVolume{
-		ObjectMeta: leanMeta(volume, only(volume.Annotations, pv.AnnotationProvisionedBy, annotationMigratedTo)),
+		ObjectMeta: stripMeta(volume, only(volume.Annotations, pv.AnnotationProvisionedBy, annotationMigratedTo)),
 		Spec:       corev1.PersistentVolumeSpec{PersistentVolumeReclaimPolicy: spec.PersistentVolumeReclaimPolicy, StorageClassName: spec.StorageClassName},
 		Status:     corev1.PersistentVolumeStatus{Phase: volume.Status.Phase},
 	}
 	out.Finalizers = volume.Finalizers
-	out.Spec.PersistentVolumeSource = persistentvolume.LeanSource(volume)
+	out.Spec.PersistentVolumeSource = persistentvolume.StripSource(volume)
 	if !persistentvolume.IsOurs(volume) {
 		out.Labels = only(volume.Labels, flexlvmv1.LabelDiscoveredOn)
 		return out
@@ -125,8 +125,8 @@ func leanVolume(volume *corev1.PersistentVolume) *corev1.PersistentVolume {
 // migrated to.
 const annotationMigratedTo = "pv.kubernetes.io/migrated-to"
 
-// leanMeta keeps the fields that identify an object, and its deletion timestamp.
-func leanMeta(object metav1.Object, annotations map[string]string) metav1.ObjectMeta {
+// stripMeta keeps the fields that identify an object, and its deletion timestamp.
+func stripMeta(object metav1.Object, annotations map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),
 		ResourceVersion: object.GetResourceVersion(), DeletionTimestamp: object.GetDeletionTimestamp(),

@@ -77,14 +77,14 @@ func TestPackedObjectsAreTheSame(t *testing.T) {
 		}),
 		changed(func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Driver = "example.com/other" }),
 	} {
-		lean, err := Transform(deepCopy(object))
+		stripped, err := Transform(deepCopy(object))
 		require.NoError(t, err)
 		stored, err := Pack(deepCopy(object))
 		require.NoError(t, err)
 		again, err := Pack(stored)
 		require.NoError(t, err)
 		require.Same(t, stored, again, "caches may transform what they have transformed")
-		require.True(t, equality.Semantic.DeepEqual(lean, unpack(stored)), "%v", unpack(stored))
+		require.True(t, equality.Semantic.DeepEqual(stripped, unpack(stored)), "%v", unpack(stored))
 		accessor, err := meta.Accessor(stored)
 		require.NoError(t, err)
 		require.Equal(t, []any{object.GetName(), object.GetNamespace(), object.GetUID(), object.GetResourceVersion()},

@@ -27,8 +27,8 @@ const (
 	fieldGroup   = "group_snapshot_id"
 )
 
-// mostInGroup limits a group, because its volumes stay frozen until the last one is snapshotted.
-const mostInGroup = 16
+// maxInGroup limits a group, because its volumes stay frozen until the last one is snapshotted.
+const maxInGroup = 16
 
 // GroupControllerGetCapabilities returns the calls for groups if snapshots are served.
 func (s *Service) GroupControllerGetCapabilities(context.Context, *csi.GroupControllerGetCapabilitiesRequest) (*csi.GroupControllerGetCapabilitiesResponse, error) {
@@ -79,8 +79,8 @@ func (s *Service) CreateVolumeGroupSnapshot(ctx context.Context, r *csi.CreateVo
 func checkNewGroup(r *csi.CreateVolumeGroupSnapshotRequest) (volume.Reserve, error) {
 	sources := r.GetSourceVolumeIds()
 	switch {
-	case len(sources) > mostInGroup:
-		return 0, refuse(&volume.FieldError{Field: fieldSources, Value: fmt.Sprint(len(sources)), Reason: fmt.Sprintf("are more than %d volumes, which may be snapshotted at one instant; let the selector match fewer claims", mostInGroup)})
+	case len(sources) > maxInGroup:
+		return 0, refuse(&volume.FieldError{Field: fieldSources, Value: fmt.Sprint(len(sources)), Reason: fmt.Sprintf("are more than %d volumes, which may be snapshotted at one instant; let the selector match fewer claims", maxInGroup)})
 	case len(slices.Compact(slices.Sorted(slices.Values(sources)))) < len(sources):
 		return 0, refuse(&volume.FieldError{Field: fieldSources, Value: strings.Join(sources, ","), Reason: "name a volume twice"})
 	}

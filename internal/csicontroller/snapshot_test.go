@@ -106,11 +106,11 @@ func (d *desk) seen(name string) (*corev1.PersistentVolume, error) {
 	if err != nil {
 		return nil, err
 	}
-	lean, err := controlplane.Transform(object)
+	stripped, err := controlplane.Transform(object)
 	if err != nil {
 		return nil, err
 	}
-	return lean.(*corev1.PersistentVolume), nil
+	return stripped.(*corev1.PersistentVolume), nil
 }
 
 func (d *desk) volumes() csicontroller.Volumes { return d.server.CoreV1().PersistentVolumes() }

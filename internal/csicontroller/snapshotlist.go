@@ -50,7 +50,7 @@ func (s *Service) ListSnapshots(ctx context.Context, r *csi.ListSnapshotsRequest
 }
 
 // page returns the snapshots from a token on. The token is the number of snapshots before.
-func page(objects []corev1.PersistentVolume, token string, most int) (*csi.ListSnapshotsResponse, error) {
+func page(objects []corev1.PersistentVolume, token string, maxEntries int) (*csi.ListSnapshotsResponse, error) {
 	from := 0
 	if token != "" {
 		n, err := strconv.Atoi(token)
@@ -61,7 +61,7 @@ func page(objects []corev1.PersistentVolume, token string, most int) (*csi.ListS
 	}
 	out := &csi.ListSnapshotsResponse{}
 	for i := from; i < len(objects); i++ {
-		if most > 0 && i-from == most {
+		if maxEntries > 0 && i-from == maxEntries {
 			out.NextToken = strconv.Itoa(i)
 			break
 		}

@@ -147,10 +147,10 @@ func sharesNamespace(process *os.Root, first, file string) bool {
 	return err == nil && err2 == nil && one == other
 }
 
-// mostText is the maximum size of a file that readFile reads.
-const mostText = 1 << 20
+// maxText is the maximum size of a file that readFile reads.
+const maxText = 1 << 20
 
-// readFile reads a regular file of at most mostText bytes. It never waits, as opening a pipe can.
+// readFile reads a regular file of at most maxText bytes. It never waits, as opening a pipe can.
 func readFile(open func(string, int, os.FileMode) (*os.File, error), name string) (string, error) {
 	f, err := open(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -164,12 +164,12 @@ func readFile(open func(string, int, os.FileMode) (*os.File, error), name string
 	if !info.Mode().IsRegular() {
 		return "", fmt.Errorf("read %q: it is not a regular file", name)
 	}
-	text, err := io.ReadAll(io.LimitReader(f, mostText+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxText+1))
 	if err != nil {
 		return "", err
 	}
-	if len(text) > mostText {
-		return "", fmt.Errorf("read %q: it has more than %d bytes", name, mostText)
+	if len(text) > maxText {
+		return "", fmt.Errorf("read %q: it has more than %d bytes", name, maxText)
 	}
 	return string(text), nil
 }

@@ -80,7 +80,7 @@ func TestFilesOfKubelet(t *testing.T) {
 	require.NoError(t, unix.Mkfifo(config, 0o600))
 	require.Contains(t, pluginDirFinding(p.examine()).Detail, "name no other")
 	require.NoError(t, os.Remove(config))
-	p.write(t, "config", "volumePluginDir: /opt/exec\n"+strings.Repeat("#", mostText))
+	p.write(t, "config", "volumePluginDir: /opt/exec\n"+strings.Repeat("#", maxText))
 	require.Contains(t, pluginDirFinding(p.examine()).Detail, "name no other")
 	require.NoError(t, os.Remove(config))
 	require.NoError(t, os.Symlink("/dev/zero", config))
@@ -89,7 +89,7 @@ func TestFilesOfKubelet(t *testing.T) {
 	_, err := readFile(os.OpenFile, "/dev/null")
 	require.ErrorContains(t, err, "not a regular file")
 
-	p.write(t, "proc/77/cmdline", "kubelet\x00"+strings.Repeat("--v=2\x00", mostText/6+1))
+	p.write(t, "proc/77/cmdline", "kubelet\x00"+strings.Repeat("--v=2\x00", maxText/6+1))
 	require.Contains(t, pluginDirFinding(p.examine()).Detail, "no kubelet runs here")
 }
 

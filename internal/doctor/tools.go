@@ -12,26 +12,26 @@ import (
 
 // A tool is a host program that flexlvm runs, and how to get its version.
 type tool struct {
-	name  string
-	ask   string
-	least string // the oldest version that is known to work
-	why   string // what older versions lack
-	only  string // its only purpose, if most nodes do not need it
+	name       string
+	ask        string
+	minVersion string // the oldest version that is known to work
+	why        string // what older versions lack
+	only       string // its only purpose, if most nodes do not need it
 }
 
 // LVM's commands are one program under many names. One that reports, one that creates volumes and one that
 // creates groups show that they are installed.
 func tools() []tool {
-	lvm := tool{ask: "--version", least: "2.02.158", why: "reports in JSON"}
+	lvm := tool{ask: "--version", minVersion: "2.02.158", why: "reports in JSON"}
 	named := func(name string) tool { t := lvm; t.name = name; return t }
 	return []tool{
 		named("lvs"), named("lvcreate"), named("vgcreate"),
-		{name: "mkfs.xfs", ask: "-V", least: "4.10", why: "the options that fix a file system's size"},
-		{name: "xfs_db", ask: "-V", least: "4.3", why: "another UUID for the copy of a volume"},
+		{name: "mkfs.xfs", ask: "-V", minVersion: "4.10", why: "the options that fix a file system's size"},
+		{name: "xfs_db", ask: "-V", minVersion: "4.3", why: "another UUID for the copy of a volume"},
 		{name: "wipefs", ask: "--version"},
 		{name: "blkid", ask: "--version"},
-		{name: "mke2fs", ask: "-V", least: "1.43", why: "project quota, and checksums that allow another UUID", only: "volumes with ext4"},
-		{name: "cryptsetup", ask: "--version", least: "2.2", why: "deriving one key at a time", only: "encrypted volumes"},
+		{name: "mke2fs", ask: "-V", minVersion: "1.43", why: "project quota, and checksums that allow another UUID", only: "volumes with ext4"},
+		{name: "cryptsetup", ask: "--version", minVersion: "2.2", why: "deriving one key at a time", only: "encrypted volumes"},
 	}
 }
 
@@ -55,14 +55,14 @@ func (d *Doctor) checkTool(ctx context.Context, t tool) []Finding {
 		return fail(t.name, err.Error(), "it must run without an error; reinstall its package")
 	}
 	version := findVersion(string(out))
-	if version == "" && t.least == "" {
+	if version == "" && t.minVersion == "" {
 		return ok(t.name, "is there")
 	}
 	if version == "" {
-		return warn(t.name, "does not tell its version", fmt.Sprintf("make sure that it is %s or later", t.least))
+		return warn(t.name, "does not tell its version", fmt.Sprintf("make sure that it is %s or later", t.minVersion))
 	}
-	if older(version, t.least) {
-		return fail(t.name, fmt.Sprintf("version %s lacks %s", version, t.why), fmt.Sprintf("use %s or later", t.least))
+	if older(version, t.minVersion) {
+		return fail(t.name, fmt.Sprintf("version %s lacks %s", version, t.why), fmt.Sprintf("use %s or later", t.minVersion))
 	}
 	return ok(t.name, "version "+version)
 }

@@ -50,9 +50,9 @@ type committer struct {
 	now      func() time.Time
 	// refuse is called for files that cannot get their name.
 	refuse func(store.Object, error)
-	// mayReplace reports whether a file may replace the one at its path, which must be empty otherwise; it fails if the
-	// file may not get its name. nil: files replace what is there.
-	mayReplace func(store.Object) (bool, error)
+	// checkReplaceable returns pathEmpty or pathFetched, as the path of a file is; it fails if the file may not get its
+	// name. nil: files replace what is there.
+	checkReplaceable func(store.Object) (pathState, error)
 
 	unpublished *semaphore.Weighted // bytes
 	in          chan finished
@@ -184,13 +184,13 @@ func (c *committer) publishOne(f finished, dirs map[string]*os.File) (err error)
 		}
 		dirs[above] = dir
 	}
-	replaces := true
-	if c.mayReplace != nil { // checked as late as possible: much may have changed while the object was fetched
-		if replaces, err = c.mayReplace(f.object); err != nil {
+	state := pathFetched
+	if c.checkReplaceable != nil { // checked as late as possible: much may have changed while the object was fetched
+		if state, err = c.checkReplaceable(f.object); err != nil {
 			return err
 		}
 	}
-	if !replaces {
+	if state == pathEmpty {
 		return c.dest.PublishNew(f.temp, dir, path.Base(f.entry.Path))
 	}
 	return c.dest.Publish(f.temp, dir, path.Base(f.entry.Path))

@@ -63,17 +63,17 @@ type leftovers struct {
 // journal is the log of notes; many workers write to it.
 type journal struct {
 	mu  sync.Mutex
-	log *log
+	log *jsonLog
 }
 
 // openJournal reads what earlier runs have left, by path: for each object, the notes about its latest
 // temporary file.
 func openJournal(d *destination.Dir) (*journal, map[string]*leftovers, error) {
 	left := make(map[string]*leftovers)
-	l, err := openLog(d, destination.JournalFile, func(line []byte) error {
+	l, err := openLog(d.Root, destination.JournalFile, func(line []byte) {
 		n, good := parseNote(line)
 		if !good {
-			return nil
+			return
 		}
 		r := left[n.Path]
 		if r == nil || r.temp != n.Temp {
@@ -81,7 +81,6 @@ func openJournal(d *destination.Dir) (*journal, map[string]*leftovers, error) {
 			left[n.Path] = r
 		}
 		r.notes = append(r.notes, n)
-		return nil
 	})
 	return &journal{log: l}, left, err
 }

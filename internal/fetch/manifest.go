@@ -1,14 +1,10 @@
 package fetch
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/destination"
@@ -26,7 +22,6 @@ type Entry struct {
 	Check     string    `json:"check,omitempty"`
 	Checksum  string    `json:"checksum,omitempty"`
 	// CRC64 is the CRC64NVME of the received content, whatever the source reports, encoded as in S3.
-	// Manifests of earlier releases have none.
 	CRC64 string `json:"crc64,omitempty"`
 	// SHA256 is the SHA-256 of the content, encoded as in S3, if it was requested and is not the
 	// Checksum.
@@ -39,70 +34,9 @@ func (e Entry) object() store.Object {
 	return store.Object{Path: e.Path, Size: e.Bytes, ETag: e.ETag, Version: e.VersionID, Modified: e.Modified}
 }
 
-// log is a file of JSON lines that only grows. Opening it cuts off a line that a crash has torn. One
-// goroutine at a time appends.
-type log struct {
-	file *os.File
-	buf  bytes.Buffer
-}
-
-// openLog opens name and calls each with every whole line.
-func openLog(d *destination.Dir, name string, each func(line []byte) error) (*log, error) {
-	file, err := d.Root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	good, err := readLines(file, each)
-	if err == nil {
-		err = file.Truncate(good)
-	}
-	if err != nil {
-		_ = file.Close()
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	return &log{file: file}, nil
-}
-
-// readLines calls each with every line that ends in a newline, and returns where the last one ends.
-func readLines(in io.Reader, each func(line []byte) error) (int64, error) {
-	r := bufio.NewReaderSize(in, 1<<16)
-	good := int64(0)
-	for {
-		line, err := r.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return good, nil
-		}
-		if err != nil {
-			return good, err
-		}
-		if err := each(line); err != nil {
-			return good, err
-		}
-		good += int64(len(line))
-	}
-}
-
-// append writes values with one write, one line each. They are durable after the next Dir.Sync.
-func (l *log) append(values ...any) error {
-	l.buf.Reset()
-	enc := json.NewEncoder(&l.buf)
-	enc.SetEscapeHTML(false)
-	for _, v := range values {
-		if err := enc.Encode(v); err != nil {
-			return err
-		}
-	}
-	if _, err := l.file.Write(l.buf.Bytes()); err != nil {
-		return fmt.Errorf("append to %s: %w", l.file.Name(), err)
-	}
-	return nil
-}
-
-func (l *log) Close() { _ = l.file.Close() }
-
 // manifest is the log of entries. One goroutine at a time uses it.
 type manifest struct {
-	*log
+	*jsonLog
 	// entries is the log's current content, by path.
 	entries map[string]Entry
 }
@@ -112,20 +46,17 @@ type manifest struct {
 func openManifest(d *destination.Dir) (manifest, error) {
 	m := manifest{entries: make(map[string]Entry)}
 	var err error
-	m.log, err = openLog(d, destination.ManifestFile, func(line []byte) error {
-		applyLine(m.entries, line)
-		return nil
-	})
+	m.jsonLog, err = openLog(d.Root, destination.ManifestFile, func(line []byte) { applyLine(m.entries, line) })
 	return m, err
 }
 
-// append writes entries, see log.append.
+// append writes entries, see jsonLog.append.
 func (m manifest) append(entries ...Entry) error {
 	lines := make([]any, len(entries))
 	for i := range entries {
 		lines[i] = &entries[i]
 	}
-	if err := m.log.append(lines...); err != nil {
+	if err := m.jsonLog.append(lines...); err != nil {
 		return err
 	}
 	for _, e := range entries {
@@ -146,22 +77,12 @@ func readManifest(dir string) (map[string]Entry, error) {
 
 // manifestIn is readManifest, but returns nil if there is no manifest.
 func manifestIn(dir string) (map[string]Entry, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, fmt.Errorf("open directory: %w", err)
-	}
-	defer func() { _ = root.Close() }() // it was only read
-	file, err := root.Open(destination.ManifestFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	entries := make(map[string]Entry)
+	found, err := readLinesIn(dir, destination.ManifestFile, func(line []byte) { applyLine(entries, line) })
+	if err != nil || !found {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }()
-	entries := make(map[string]Entry)
-	_, err = readLines(file, func(line []byte) error { applyLine(entries, line); return nil })
-	return entries, err
+	return entries, nil
 }
 
 // applyLine applies a line of the manifest to entries.

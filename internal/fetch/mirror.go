@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"time"
 
@@ -28,7 +27,7 @@ type mirror struct {
 	*upload
 	every        time.Duration
 	known        map[string]string // ETags of files whose present state is at the target, by path
-	log          *os.File
+	log          *jsonLog
 	lines        int       // in log
 	logHeader    string    // boot and target of the lines, see mirrored
 	failedPasses int       // failed passes in a row

@@ -46,12 +46,8 @@ func (m *mirror) readLog(boot string) error {
 	if err := root.MkdirAll(store.ControlDir, 0o755); err != nil {
 		return fmt.Errorf("create %s: %w", store.ControlDir, err)
 	}
-	file, err := root.OpenFile(mirroredFile, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
-	if err != nil {
-		return fmt.Errorf("open %s: %w", mirroredFile, err)
-	}
 	target := ""
-	good, err := readLines(file, func(line []byte) error {
+	m.log, err = openLog(root, mirroredFile, func(line []byte) {
 		m.lines++
 		var one mirrored
 		switch {
@@ -61,17 +57,11 @@ func (m *mirror) readLog(boot string) error {
 		default:
 			m.known[one.Path] = one.ETag
 		}
-		return nil
 	})
-	if err == nil {
-		err = file.Truncate(good)
-	}
 	if err != nil {
-		_ = file.Close()
 		m.known = map[string]string{}
-		return fmt.Errorf("read %s: %w", mirroredFile, err)
+		return err
 	}
-	m.log = file
 	m.logHeader = boot + " " + m.S3.Endpoint + " " + m.Target.Bucket + "/" + m.prefix
 	if target != m.logHeader {
 		m.known = map[string]string{}
@@ -98,11 +88,7 @@ func (m *mirror) write(line mirrored) {
 		return
 	}
 	m.lines++
-	data, err := json.Marshal(line)
-	if err == nil {
-		_, err = m.log.Write(append(data, '\n'))
-	}
-	if err != nil {
+	if err := m.log.append(line); err != nil {
 		m.Log.WithError(err).Warn("Cannot record in .flexlvm/mirrored.jsonl that the file was uploaded")
 		m.closeLog()
 	}
@@ -110,7 +96,7 @@ func (m *mirror) write(line mirrored) {
 
 func (m *mirror) closeLog() {
 	if m.log != nil {
-		_ = m.log.Close() // files without a line are compared again
+		m.log.Close()
 		m.log = nil
 	}
 }
@@ -137,18 +123,18 @@ func (m *mirror) shorten(files []store.Object) {
 	if m.log == nil {
 		return
 	}
-	file, err := m.rewriteLog(known)
+	log, err := m.rewriteLog(known)
 	if err != nil {
 		m.Log.WithError(err).Warn("Cannot shorten .flexlvm/mirrored.jsonl")
 		return
 	}
 	m.closeLog()
-	m.log, m.lines = file, len(known)+1
+	m.log, m.lines = log, len(known)+1
 }
 
-// rewriteLog durably replaces mirroredFile, and returns the new file.
-func (m *mirror) rewriteLog(known map[string]string) (*os.File, error) {
-	return replaceLines(m.Dir, mirroredFile, func(yield func(any) bool) {
+// rewriteLog durably replaces mirroredFile, and returns the new one.
+func (m *mirror) rewriteLog(known map[string]string) (*jsonLog, error) {
+	return replaceLog(m.Dir, mirroredFile, func(yield func(any) bool) {
 		more := yield(mirrored{ETag: m.logHeader})
 		for path, etag := range known {
 			if more = more && yield(mirrored{Path: path, ETag: etag}); !more {

@@ -13,7 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// fail records that an object could not be fetched. The other objects continue where that makes sense.
+// fail records that an object could not be fetched. The other objects are still fetched, unless the error affects all of
+// them, or too many have failed in a row.
 func (r *run) fail(o store.Object, err error) {
 	switch c := store.Classify(err); {
 	case c == store.Fatal:

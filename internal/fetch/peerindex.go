@@ -3,7 +3,6 @@ package fetch
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -109,7 +108,7 @@ func (r *run) hashOne(ctx context.Context, e Entry) (string, error) {
 	if err := store.HashInto(ctx, both, io.NewSectionReader(file, 0, e.Bytes), make([]byte, maxBuffer)); err != nil {
 		return "", fmt.Errorf("read %s: %w", e.Path, err)
 	}
-	if e.CRC64 != "" && e.CRC64 != store.Encode(crc.Sum(nil)) {
+	if e.CRC64 != store.Encode(crc.Sum(nil)) {
 		return "", fmt.Errorf("%s: %w", e.Path, errDisk)
 	}
 	return store.Encode(sha.Sum(nil)), nil
@@ -128,13 +127,12 @@ func (h hashes) Write(data []byte) (int, error) {
 
 // completeIndex returns the index of a directory that an earlier run has completed.
 func completeIndex(root *os.Root, entries map[string]Entry) (peer.Index, error) {
-	data, err := root.ReadFile(destination.CompleteFile)
+	c, err := readComplete(root, destination.CompleteFile)
 	if err != nil {
-		return peer.Index{}, fmt.Errorf("the directory is not complete; fetch into it first: %w", err)
+		return peer.Index{}, err
 	}
-	var c complete
-	if err := json.Unmarshal(data, &c); err != nil {
-		return peer.Index{}, fmt.Errorf("read %s: %w", destination.CompleteFile, err)
+	if c == nil {
+		return peer.Index{}, errors.New("the directory is not complete; fetch into it first")
 	}
 	index, missing := indexOf(entries, c.Revision)
 	if len(missing) > 0 {

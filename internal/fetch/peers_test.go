@@ -306,6 +306,7 @@ func TestPeersOfOthers(t *testing.T) {
 // peers would copy the damage.
 func TestIndexIsOfWhatWasFetched(t *testing.T) {
 	b := newBed(t)
+	require.ErrorContains(t, ServePeers(t.Context(), ServePeersConfig{Dir: t.TempDir()}, NewProgress(ReadyAfter{})), "fetch into it first")
 	b.fake.put("set/a", []byte("content"))
 	_, progress, err := b.run("s3://bucket/set/")
 	require.NoError(t, err)

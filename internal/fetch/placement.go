@@ -84,9 +84,9 @@ type placement struct {
 	refused []Refusal
 }
 
-// place decides which objects can be files at their paths. folds reports whether the destination's file
-// system treats names that differ only by case as equal. If objects collide as file and directory, the
-// file is refused, because the directory may hold many. If several names fold to the same one, the
+// place decides which objects can be files at their paths. caseInsensitive reports whether the destination's
+// file system treats names that differ only by case as equal. If objects collide as file and directory,
+// the file is refused, because the directory may hold many. If several names fold to the same one, the
 // first by name stays.
 func place(objects []store.Object, caseInsensitive bool) placement {
 	var p placement

@@ -68,11 +68,11 @@ func FuzzCheckPath(f *testing.F) {
 func TestPlace(t *testing.T) {
 	object := func(name string) store.Object { return store.Object{Key: "p/" + name, Path: name, Size: 1} }
 	tests := map[string]struct {
-		objects []store.Object
-		folds   bool
-		files   []string
-		dirs    []string
-		refused []string
+		objects         []store.Object
+		caseInsensitive bool
+		files           []string
+		dirs            []string
+		refused         []string
 	}{
 		"plain":              {[]store.Object{object("b"), object("a/c")}, false, []string{"a/c", "b"}, nil, nil},
 		"leaves":             {[]store.Object{object("../b"), object("a")}, false, []string{"a"}, nil, []string{"p/../b"}},
@@ -92,7 +92,7 @@ func TestPlace(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := place(test.objects, test.folds)
+			p := place(test.objects, test.caseInsensitive)
 			var files, refused []string
 			for _, o := range p.files {
 				files = append(files, o.Path)

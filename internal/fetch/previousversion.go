@@ -123,16 +123,13 @@ func (r *run) keepBase() {
 			r.progress.setIndex(digest)
 		}
 	}
-	r.setComplete(r.base.complete, r.base.entries, total)
+	r.setComplete(r.base.complete, len(r.base.entries), total)
 }
 
 // setComplete sets the progress to complete with what an earlier run has completed.
-func (r *run) setComplete(c complete, entries map[string]Entry, bytes int64) {
-	if c.Contents == "" { // written by a release that did not record it
-		c.Contents = contentsOf(entries)
-	}
+func (r *run) setComplete(c complete, files int, bytes int64) {
 	r.progress.setContents(c.Contents)
-	r.progress.set(protocol.StateComplete, fmt.Sprintf("complete already: %s, %s", formatFiles(len(entries)), FormatBytes(bytes))+r.refusals())
+	r.progress.set(protocol.StateComplete, fmt.Sprintf("complete already: %s, %s", formatFiles(files), FormatBytes(bytes))+r.refusals())
 }
 
 // link creates hard links to files of the base. Like fetched files, they enter the manifest once they
@@ -247,18 +244,13 @@ func (r *run) requireUnchanged(ctx context.Context, files []store.Object) error 
 	return nil
 }
 
-// contentsOf returns a digest of the files of a manifest. Entries of earlier releases, which have no
-// CRC, are distinguished by their checksum and ETag.
+// contentsOf returns a digest of the files of a manifest.
 func contentsOf(entries map[string]Entry) string {
 	const digits = 12
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		e := entries[name]
-		sum := e.CRC64
-		if sum == "" {
-			sum = e.Checksum + e.ETag
-		}
-		line, err := json.Marshal([]any{e.Path, e.Bytes, sum})
+		line, err := json.Marshal([]any{e.Path, e.Bytes, e.CRC64})
 		if err != nil {
 			panic(err) // strings and a number always marshal
 		}

@@ -212,7 +212,7 @@ func (p *Progress) delegate(inner *Progress) {
 	p.inner = inner
 }
 
-// holdReady keeps Ready false until release.
+// holdReady keeps Ready false until releaseReady.
 func (p *Progress) holdReady() { p.held.Store(true) }
 
 func (p *Progress) releaseReady() { p.held.Store(false) }

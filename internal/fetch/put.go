@@ -39,7 +39,7 @@ type PutConfig struct {
 	Log      logrus.FieldLogger
 }
 
-// upload is one call of Put.
+// upload is the state of one call of Put, or of a mirror.
 type upload struct {
 	PutConfig
 	local    *dirstore.Directory
@@ -162,9 +162,7 @@ func (u *upload) connect(ctx context.Context) error {
 		if u.fetched, err = manifestIn(u.Dir); err != nil {
 			return err
 		}
-		if err := u.readReceived(); err != nil {
-			return err
-		}
+		u.readReceived()
 	}
 	if u.prefix != "" && !strings.HasSuffix(u.prefix, "/") {
 		u.prefix += "/"

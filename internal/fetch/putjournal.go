@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"slices"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/destination"
@@ -18,29 +15,16 @@ import (
 // readReceived reads the journal of a load that was not completed. The last files that a killed load has given
 // their names are in its journal and not in the manifest. Notes about objects that the manifest describes are not kept:
 // the journal names all objects that the load has received.
-func (u *upload) readReceived() error {
-	root, err := os.OpenRoot(u.Dir)
-	if err != nil {
-		return fmt.Errorf("open directory: %w", err)
-	}
-	defer func() { _ = root.Close() }() // it was only read
-	file, err := root.Open(destination.JournalFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+func (u *upload) readReceived() {
 	damaged := 0
-	if err == nil {
-		defer func() { _ = file.Close() }()
-		// A torn last line is about a file that has no name yet.
-		_, err = readLines(file, func(line []byte) error {
-			if n, good := parseNote(line); good {
-				u.keepNote(n)
-			} else {
-				damaged++
-			}
-			return nil
-		})
-	}
+	// A torn last line is about a file that has no name yet.
+	_, err := readLinesIn(u.Dir, destination.JournalFile, func(line []byte) {
+		if n, good := parseNote(line); good {
+			u.keepNote(n)
+		} else {
+			damaged++
+		}
+	})
 	if err == nil && damaged > 0 {
 		err = fmt.Errorf("%d lines are damaged", damaged)
 	}
@@ -48,14 +32,13 @@ func (u *upload) readReceived() error {
 		u.journalDamaged = true
 		u.Log.WithError(err).Warn("Cannot read all of .flexlvm/journal.jsonl; a file that is not as it was fetched replaces no object that may have changed")
 	}
-	return nil
 }
 
 // keepNote stores a note about an object that the manifest does not describe. Notes are in the order of receipt, so one
 // that the manifest describes replaces the earlier notes of its path, about objects whose content is normally not here any
 // more.
 func (u *upload) keepNote(n journalNote) {
-	if e, known := u.fetched[n.Path]; known && e.CRC64 != "" && e.object().Same(n.object()) {
+	if e, known := u.fetched[n.Path]; known && e.object().Same(n.object()) {
 		delete(u.received, n.Path)
 		return
 	}

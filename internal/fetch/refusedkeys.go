@@ -101,10 +101,10 @@ func (r *run) isNoted(o store.Object) bool {
 	return is
 }
 
-// mayReplace reports whether the path of a received object holds a file that a run has fetched. It fails if a program has
+// checkReplaceable returns what the path of a received object holds: pathEmpty or pathFetched. It fails if a program has
 // changed or created something there. The file is read, because a program may keep its size and set its time back
 // (`cp -p`, `rsync -t`).
-func (r *run) mayReplace(ctx context.Context, o store.Object) (bool, error) {
+func (r *run) checkReplaceable(ctx context.Context, o store.Object) (pathState, error) {
 	other, err := r.hasOtherContent(ctx, o)
 	state := pathChanged
 	if err == nil && !other {
@@ -113,14 +113,14 @@ func (r *run) mayReplace(ctx context.Context, o store.Object) (bool, error) {
 	if err == nil && state == pathChanged {
 		err = fmt.Errorf("%s %w: it was changed or created here, perhaps while its object was fetched; remove it, or move it elsewhere", o.Path, store.ErrInTheWay)
 	}
-	return state == pathFetched, err
+	return state, err
 }
 
 // hasOtherContent reports whether the path of an object holds a file that looks like the fetched one and has other
-// content. Entries of earlier releases, which have no CRC, do not show that.
+// content.
 func (r *run) hasOtherContent(ctx context.Context, o store.Object) (bool, error) {
-	e := r.manifest.entries[o.Path]
-	if e.CRC64 == "" {
+	e, known := r.manifest.entries[o.Path]
+	if !known {
 		return false, nil
 	}
 	if here, err := present(r.dest, e); err != nil || !here {

@@ -244,6 +244,22 @@ func TestRetryComparesContents(t *testing.T) {
 	}
 }
 
+// Without a CRC, nothing shows that a file still has the content that was fetched: it is neither replaced nor indexed.
+func TestEntryWithoutACRC(t *testing.T) {
+	b := refusing(t)
+	b.forgetCRC()
+	b.fake.delete("set/x//y")
+	b.fake.put("set/a", []byte("changed in the source"))
+	b.mustRefuse("set/a")
+	data, err := os.ReadFile(filepath.Join(b.dest, "a"))
+	require.NoError(t, err)
+	require.Equal(t, "a", string(data))
+	b.fake.put("set/a", []byte("a"))
+	b.change = func(c *Config) { c.Index = true }
+	_, _, err = b.run("s3://bucket/set/")
+	require.ErrorIs(t, err, errDisk)
+}
+
 // A file that was changed here, and whose object is unchanged, is no reason to refuse the object. It stays when the run
 // is repeated, however the first one ended for the process that started it.
 func TestRetryCompletesBesideChangedFiles(t *testing.T) {

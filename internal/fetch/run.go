@@ -186,7 +186,7 @@ func (r *run) completeAlready(c complete) bool {
 	r.progress.arrived.Add(total)
 	r.progress.refused.Store(c.Refused)
 	r.progress.setRevision(c.Revision)
-	r.setComplete(c, r.manifest.entries, total)
+	r.setComplete(c, len(r.manifest.entries), total)
 	return true
 }
 
@@ -329,7 +329,7 @@ func (r *run) fetchAll(ctx context.Context, objects []store.Object) error {
 	r.commit = &committer{dest: r.dest, manifest: r.manifest, progress: r.progress, now: time.Now, refuse: r.refuseArrived}
 	if r.retriesRefused {
 		uncancelled := context.WithoutCancel(ctx) // the committer still names what was received before ctx ended
-		r.commit.mayReplace = func(o store.Object) (bool, error) { return r.mayReplace(uncancelled, o) }
+		r.commit.checkReplaceable = func(o store.Object) (pathState, error) { return r.checkReplaceable(uncancelled, o) }
 	}
 	r.commit.start(r.stop)
 

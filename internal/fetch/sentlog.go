@@ -1,12 +1,9 @@
 package fetch
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"iter"
 	"maps"
 	"os"
 	"time"
@@ -25,7 +22,7 @@ type sentRecord struct {
 	Path      string    `json:"path"`
 	FetchedAt time.Time `json:"fetchedAt"`
 	// CRC64 is the verified CRC64 of the object at To; empty from just before the file is sent until it
-	// is verified. Earlier releases wrote neither field.
+	// is verified.
 	CRC64 string `json:"crc64,omitempty"`
 	To    string `json:"to,omitempty"`
 	// Unsure: the outcome of an earlier upload is unknown, so its content may still replace this one.
@@ -35,34 +32,18 @@ type sentRecord struct {
 // readSent returns the files that were sent, by path, and the number of lines. sentFile may be missing.
 func readSent(dir string) (out map[string]sentRecord, lines int, err error) {
 	out = map[string]sentRecord{}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, 0, fmt.Errorf("open directory: %w", err)
-	}
-	defer func() { _ = root.Close() }() // it was only read
-	file, err := root.Open(sentFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return out, 0, nil
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("open %s: %w", sentFile, err)
-	}
-	defer func() { _ = file.Close() }()
-	if _, err := readLines(bufio.NewReader(file), func(line []byte) error {
+	_, err = readLinesIn(dir, sentFile, func(line []byte) {
 		var one sentRecord
 		// A torn line is ignored: its upload was not begun, or is not known to have been verified.
 		if json.Unmarshal(line, &one) == nil {
 			out[one.Path] = one
 			lines++
 		}
-		return nil
-	}); err != nil {
-		return nil, 0, fmt.Errorf("read %s: %w", sentFile, err)
-	}
-	return out, lines, nil
+	})
+	return out, lines, err
 }
 
-// openSent reads which files were sent. u.to names the target in the notes, because a note about
+// openSent reads which files were sent. u.targetID names the target in the notes, because a note about
 // another target says nothing about this one.
 func (u *upload) openSent() (err error) {
 	u.targetID = protocol.EndpointOf(u.S3.Endpoint) + " " + u.Target.Bucket + "/" + u.prefix
@@ -98,7 +79,7 @@ func (u *upload) noteSending(path string) error {
 		return nil
 	}
 	last, is := u.lastSent(path)
-	now := sentRecord{Path: path, FetchedAt: u.fetched[path].FetchedAt, To: u.targetID, Unsure: is && (last.Unsure || last.CRC64 == "" && last.To != "")}
+	now := sentRecord{Path: path, FetchedAt: u.fetched[path].FetchedAt, To: u.targetID, Unsure: is && (last.Unsure || last.CRC64 == "")}
 	switch {
 	case is && last.CRC64 == "", !is && !u.mayBeFetched(path): // no note has to be withdrawn
 		u.keepSent(now)
@@ -201,7 +182,7 @@ func (u *upload) shortenSent(files []store.Object) {
 	}
 	u.sentLines = 0 // if this fails, it is retried after as many lines
 	known := u.sentOf(files)
-	file, err := replaceLines(u.Dir, sentFile, func(yield func(any) bool) {
+	log, err := replaceLog(u.Dir, sentFile, func(yield func(any) bool) {
 		for _, one := range known {
 			if !yield(one) {
 				return
@@ -212,7 +193,7 @@ func (u *upload) shortenSent(files []store.Object) {
 		u.Log.WithError(err).Warn("Cannot shorten .flexlvm/sent.jsonl")
 		return
 	}
-	_ = file.Close() // it is on disk
+	log.Close()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.sent, u.sentLines = known, len(known)
@@ -238,54 +219,4 @@ func (u *upload) sentOf(files []store.Object) map[string]sentRecord {
 		}
 	}
 	return known
-}
-
-// replaceLines durably replaces a file of JSON lines, and returns the new file.
-func replaceLines(dir, name string, lines iter.Seq[any]) (*os.File, error) {
-	next := name + ".new"
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = root.Close() }()
-	if err := root.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	file, err := root.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	if err = writeLines(file, lines); err == nil {
-		err = root.Rename(next, name)
-	}
-	if err == nil {
-		err = syncDir(root, store.ControlDir)
-	}
-	if err != nil {
-		_ = file.Close()
-		_ = root.Remove(next) // frees its space; the next try removes what is left
-		return nil, err
-	}
-	return file, nil
-}
-
-// writeLines writes JSON lines into a file, durably.
-func writeLines(file *os.File, lines iter.Seq[any]) error {
-	out := bufio.NewWriter(file)
-	encoder := json.NewEncoder(out)
-	for line := range lines {
-		if err := encoder.Encode(line); err != nil {
-			return err
-		}
-	}
-	return errors.Join(out.Flush(), file.Sync())
-}
-
-// syncDir makes the names in a directory durable.
-func syncDir(root *os.Root, name string) error {
-	dir, err := root.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

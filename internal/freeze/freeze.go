@@ -35,14 +35,14 @@ type Hold struct {
 	companion *command.Companion
 }
 
-// Prepare starts the companion, which thaws the file systems of these directories after most at the
+// Prepare starts the companion, which thaws the file systems of these directories after maxHold at the
 // latest. Nothing is frozen yet. Thaw must be called in any case. The program's main must call
 // Serve.
-func Prepare(run exec.Interface, roots []*os.File, most time.Duration) (*Hold, error) {
+func Prepare(run exec.Interface, roots []*os.File, maxHold time.Duration) (*Hold, error) {
 	if len(roots) == 0 {
 		return &Hold{}, nil
 	}
-	c, err := command.Accompany(run, ask(len(roots), most), roots)
+	c, err := command.Accompany(run, ask(len(roots), maxHold), roots)
 	if err != nil {
 		return nil, fmt.Errorf("watch over frozen file systems: %w", err)
 	}
@@ -104,10 +104,10 @@ func Thaw(root *os.File) (thawed bool, err error) {
 	return true, nil
 }
 
-// least is the first kernel that is known to let device-mapper freeze a file system that is already
+// minKernel is the first kernel that is known to let device-mapper freeze a file system that is already
 // frozen, as LVM does for a snapshot, and thaw it again. Before 6.8 that fails (EBUSY), and some
 // kernels from 6.8 on count the device as frozen forever, so that it cannot be mounted again.
-var least = [2]int{7, 3}
+var minKernel = [2]int{7, 3}
 
 // CheckSnapshots fails if this kernel cannot snapshot the logical volume of a frozen file system.
 func CheckSnapshots() error {
@@ -123,8 +123,8 @@ func checkRelease(release string) error {
 	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
 		return fmt.Errorf("read the kernel's release %q: %w", release, err)
 	}
-	if major < least[0] || major == least[0] && minor < least[1] {
-		return fmt.Errorf("the kernel is %s, and before Linux %d.%d no snapshot is taken of a file system that is frozen: snapshot the volumes one by one, or use a later kernel", release, least[0], least[1])
+	if major < minKernel[0] || major == minKernel[0] && minor < minKernel[1] {
+		return fmt.Errorf("the kernel is %s, and before Linux %d.%d no snapshot is taken of a file system that is frozen: snapshot the volumes one by one, or use a later kernel", release, minKernel[0], minKernel[1])
 	}
 	return nil
 }

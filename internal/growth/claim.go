@@ -121,8 +121,8 @@ func unmarked(claim *corev1.PersistentVolumeClaim, to resource.Quantity) status 
 // further, unless nil, is the condition of a further growth that waits.
 func forNode(claim *corev1.PersistentVolumeClaim, to resource.Quantity, now time.Time, further *corev1.PersistentVolumeClaimCondition) status {
 	out := status{allocated: &to, state: pending, conditions: others(claim)}
-	if most := most(claim); to.Cmp(most) > 0 {
-		out.allocated = &most
+	if maximum := maxAllocated(claim); to.Cmp(maximum) > 0 {
+		out.allocated = &maximum
 	}
 	if now := statusOf(claim); now.state == pending || now.state == underway {
 		out.state = now.state
@@ -147,8 +147,8 @@ func forNode(claim *corev1.PersistentVolumeClaim, to resource.Quantity, now time
 	return out
 }
 
-// most returns the largest allocatedResources that flexlvm's admission policy permits.
-func most(claim *corev1.PersistentVolumeClaim) resource.Quantity {
+// maxAllocated returns the largest allocatedResources that flexlvm's admission policy permits.
+func maxAllocated(claim *corev1.PersistentVolumeClaim) resource.Quantity {
 	out := asked(claim)
 	if old, there := claim.Status.AllocatedResources[storage]; there && old.Cmp(out) > 0 {
 		return old

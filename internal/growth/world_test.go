@@ -149,9 +149,9 @@ func (w *world) patch(action clienttesting.Action) (bool, runtime.Object, error)
 		require.Equal(w.t, "status", action.GetSubresource())
 		*o = corev1.PersistentVolumeClaim{}
 		require.NoError(w.t, json.Unmarshal(text, o))
-		most := most(object.(*corev1.PersistentVolumeClaim))
+		maximum := maxAllocated(object.(*corev1.PersistentVolumeClaim))
 		allocated := o.Status.AllocatedResources[storage]
-		require.LessOrEqual(w.t, allocated.Cmp(most), 0, "the policy lets it fall, and rise to what is asked for")
+		require.LessOrEqual(w.t, allocated.Cmp(maximum), 0, "the policy lets it fall, and rise to what is asked for")
 	}
 	w.store(next)
 	if w.dies == 0 {
@@ -340,20 +340,20 @@ func (w *world) report(p eviction.PoolResult) {
 // watch updates the caches from the API, in their reduced form.
 func (w *world) watch() {
 	for _, object := range w.objects() {
-		lean, err := controlplane.Transform(object.DeepCopy())
+		stripped, err := controlplane.Transform(object.DeepCopy())
 		require.NoError(w.t, err)
-		require.NoError(w.t, w.volumes.Update(lean))
-		w.ledger.Written(lean.(*corev1.PersistentVolume))
+		require.NoError(w.t, w.volumes.Update(stripped))
+		w.ledger.Written(stripped.(*corev1.PersistentVolume))
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.api)) {
 		claim, is := w.api[name].(*corev1.PersistentVolumeClaim)
 		if !is {
 			continue
 		}
-		lean, err := controlplane.Transform(claim.DeepCopy())
+		stripped, err := controlplane.Transform(claim.DeepCopy())
 		require.NoError(w.t, err)
-		require.NoError(w.t, w.claims.Update(lean))
-		w.c.SeeClaim(lean.(*corev1.PersistentVolumeClaim))
+		require.NoError(w.t, w.claims.Update(stripped))
+		w.c.SeeClaim(stripped.(*corev1.PersistentVolumeClaim))
 	}
 	for _, obj := range w.volumes.List() {
 		w.c.SeeVolume(obj.(*corev1.PersistentVolume))

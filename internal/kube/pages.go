@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// mostObjects is the number of objects in a page: all objects of a kind in a large cluster would
+	// maxObjects is the number of objects in a page: all objects of a kind in a large cluster would
 	// not fit into the node daemon's memory, nor be read within the timeout of one request.
-	mostObjects = 500
-	// mostBytes limits the response to one request; decoding takes a multiple of it. Anybody may create
+	maxObjects = 500
+	// maxBytes limits the response to one request; decoding takes a multiple of it. Anybody may create
 	// objects of 1.5 MiB each, so a page has as many objects as fit.
-	mostBytes = 16 << 20
+	maxBytes = 16 << 20
 )
 
-// errLargePage means that a page is larger than mostBytes.
+// errLargePage means that a page is larger than maxBytes.
 var errLargePage = errors.New("the answer is too large")
 
 // A query describes a list of a core kind, in one namespace or in all.
@@ -28,8 +28,8 @@ type query struct {
 	metav1.ListOptions
 }
 
-// inPages calls read with each page of a list. A page has mostObjects, or as many as fit into
-// mostBytes. All pages are of the first page's resourceVersion; if the API server has compacted that
+// inPages calls read with each page of a list. A page has maxObjects, or as many as fit into
+// maxBytes. All pages are of the first page's resourceVersion; if the API server has compacted that
 // meanwhile, the list fails. After an error, the pages that were read are not the whole list.
 //
 // Only one page of all lists of a client is in memory at a time, unless read keeps it; read must not
@@ -39,7 +39,7 @@ func inPages[T any, P interface {
 	runtime.Object
 	metav1.ListInterface
 }](ctx context.Context, c *Client, q query, read func(P)) error {
-	for q.Limit = mostObjects; ; {
+	for q.Limit = maxObjects; ; {
 		page := P(new(T))
 		err := c.page(ctx, q, page, func() { read(page) })
 		switch {
@@ -52,7 +52,7 @@ func inPages[T any, P interface {
 		if q.Continue = page.GetContinue(); q.Continue == "" {
 			return nil
 		}
-		q.Limit = min(2*q.Limit, mostObjects)
+		q.Limit = min(2*q.Limit, maxObjects)
 	}
 }
 
@@ -82,8 +82,8 @@ func (c *Client) answer(ctx context.Context, q query) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = body.Close() }() // it was only read
-	data, err := io.ReadAll(io.LimitReader(body, mostBytes+1))
-	if err == nil && len(data) > mostBytes {
+	data, err := io.ReadAll(io.LimitReader(body, maxBytes+1))
+	if err == nil && len(data) > maxBytes {
 		err = errLargePage
 	}
 	return data, err

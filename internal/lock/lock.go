@@ -23,15 +23,15 @@ type Dir string
 // ErrBusy: the lock was not free before the deadline.
 var ErrBusy = errors.New("another call holds the lock")
 
-// The poll interval doubles from firstPoll to mostPoll: the common wait is for a call of a few
+// The poll interval doubles from firstPoll to maxPoll: the common wait is for a call of a few
 // hundred milliseconds.
 const (
 	firstPoll = 2 * time.Millisecond
-	mostPoll  = 50 * time.Millisecond
+	maxPoll   = 50 * time.Millisecond
 )
 
 // yieldTime is longer than any poll interval, so that a waiting caller acquires the lock.
-const yieldTime = 2 * mostPoll
+const yieldTime = 2 * maxPoll
 
 // Yield lets others acquire a lock that the caller has released and is about to acquire again.
 // There is no queue: without a pause the caller would nearly always be first.
@@ -53,7 +53,7 @@ func (d Dir) Acquire(ctx context.Context, file, key string) (release func(), err
 	if err != nil {
 		return nil, err
 	}
-	for poll := firstPoll; ; poll = min(2*poll, mostPoll) {
+	for poll := firstPoll; ; poll = min(2*poll, maxPoll) {
 		held, err := try(f, key)
 		if held {
 			return func() { _ = f.Close() }, nil

@@ -13,12 +13,12 @@ import (
 
 // A gate guards the access to an export. A call to a server that does not respond hangs in the kernel,
 // and only the end of the process can interrupt it. So each call runs in a goroutine, for which its
-// caller waits no longer than patience. Only a limited number of calls (most) run at the same time, and
+// caller waits no longer than patience. Only a limited number of calls (maxBusy) run at the same time, and
 // only one per volume.
 type gate struct {
 	export   Export
 	patience time.Duration // for one call
-	most     int
+	maxBusy  int
 	now      func() time.Time
 
 	mu       sync.Mutex
@@ -30,8 +30,8 @@ type gate struct {
 	used atomic.Bool
 }
 
-func newGate(e Export, patience time.Duration, most int, now func() time.Time) *gate {
-	return &gate{export: e, patience: patience, most: most, now: now, busy: map[string]time.Time{}}
+func newGate(e Export, patience time.Duration, maxBusy int, now func() time.Time) *gate {
+	return &gate{export: e, patience: patience, maxBusy: maxBusy, now: now, busy: map[string]time.Time{}}
 }
 
 // errSilent means that the server may not respond, so that a started operation may still complete.
@@ -81,7 +81,7 @@ func (g *gate) enter(volume string) error {
 	if since, there := g.busy[volume]; there {
 		return fmt.Errorf("export %s: %w: an earlier attempt has been waiting for %s; it is retried", g.export, errSilent, g.now().Sub(since).Round(time.Second))
 	}
-	if len(g.busy) >= g.most {
+	if len(g.busy) >= g.maxBusy {
 		return fmt.Errorf("export %s: %w: %d calls wait for it already; it is retried", g.export, errSilent, len(g.busy))
 	}
 	g.busy[volume] = g.now()

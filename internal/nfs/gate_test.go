@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func gateTo(dir string, patience time.Duration, most int) *gate {
-	return newGate(Export{Server: "nfs", Path: "/srv", Dir: dir}, patience, most, time.Now)
+func gateTo(dir string, patience time.Duration, maxBusy int) *gate {
+	return newGate(Export{Server: "nfs", Path: "/srv", Dir: dir}, patience, maxBusy, time.Now)
 }
 
 // A server that does not respond holds the maximum number of calls, but not their callers.

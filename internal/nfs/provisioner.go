@@ -34,11 +34,11 @@ type Parts struct {
 	Cluster string // UID of the kube-system namespace
 	// Patience is the time limit for one step of a server.
 	Patience time.Duration
-	// MostWaiting is the maximum number of steps that wait for one server.
-	MostWaiting int
-	// MostLong is the maximum number of removals that may each keep a worker for longer than turn.
-	MostLong int
-	Events   record.EventRecorder
+	// MaxWaiting is the maximum number of steps that wait for one server.
+	MaxWaiting int
+	// MaxLong is the maximum number of removals that may each keep a worker for longer than turn.
+	MaxLong int
+	Events  record.EventRecorder
 	// Volume reads a PersistentVolume from the API server, not from a cache.
 	Volume func(ctx context.Context, name string) (*corev1.PersistentVolume, error)
 	// EachVolume calls a function for every PersistentVolume, read from the API server, not from a cache.
@@ -64,9 +64,9 @@ var (
 
 // NewProvisioner returns a provisioner. It does not access any export yet.
 func NewProvisioner(parts Parts) *Provisioner {
-	p := &Provisioner{Parts: parts, gates: map[string]*gate{}, room: roomOf, long: make(chan struct{}, parts.MostLong)}
+	p := &Provisioner{Parts: parts, gates: map[string]*gate{}, room: roomOf, long: make(chan struct{}, parts.MaxLong)}
 	for _, e := range parts.Exports {
-		p.gates[e.String()] = newGate(e, parts.Patience, parts.MostWaiting, parts.Now)
+		p.gates[e.String()] = newGate(e, parts.Patience, parts.MaxWaiting, parts.Now)
 	}
 	return p
 }
@@ -202,14 +202,14 @@ func (p *Provisioner) archive(ctx context.Context, v *corev1.PersistentVolume, a
 	return nil
 }
 
-// turn is how long any removal of a directory may keep a worker; only MostLong may keep one for longer.
+// turn is how long any removal of a directory may keep a worker; only MaxLong may keep one for longer.
 const turn = time.Minute
 
 // errTurn means that the worker is needed for others. What was removed stays removed, and the library retries.
 var errTurn = fmt.Errorf("it is not empty after %s, and its worker is needed; the rest is removed later", turn)
 
 // remove repeats its steps until everything is removed. Each step has its own deadline. Tenants can make directories of
-// any size, so after its turn a removal continues only if fewer than MostLong others do. Otherwise large directories
+// any size, so after its turn a removal continues only if fewer than MaxLong others do. Otherwise large directories
 // would keep all workers, and no other directory would be removed.
 func (p *Provisioner) remove(ctx context.Context, v *corev1.PersistentVolume, at place) error {
 	begun, long := p.Now(), false

@@ -46,7 +46,7 @@ func newRig(t *testing.T) *rig {
 	r.Provisioner = NewProvisioner(Parts{
 		Exports:  exportsOf(t, "a:/srv="+filepath.Join(base, "1"), "b:/srv="+filepath.Join(base, "2")),
 		Cluster:  "here",
-		Patience: time.Minute, MostWaiting: 2, MostLong: 1, Events: r.events, Now: time.Now,
+		Patience: time.Minute, MaxWaiting: 2, MaxLong: 1, Events: r.events, Now: time.Now,
 		Volume: func(context.Context, string) (*corev1.PersistentVolume, error) {
 			if r.failure != nil {
 				return nil, r.failure

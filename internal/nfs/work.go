@@ -44,9 +44,9 @@ func Work(ctx context.Context, config Config) error {
 
 	p := NewProvisioner(Parts{
 		Exports: config.Exports, Cluster: config.Cluster, Patience: config.Patience,
-		MostWaiting: 2 * config.Workers, // a worker is never rejected while the server responds
-		MostLong:    config.Workers / 2,
-		Events:      broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component}),
+		MaxWaiting: 2 * config.Workers, // a worker is never rejected while the server responds
+		MaxLong:    config.Workers / 2,
+		Events:     broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component}),
 		Volume: func(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
 			return config.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 		},

@@ -18,7 +18,7 @@ import (
 // ReadFile returns the content of a file beside the marks. It opens only regular files of at most this
 // many bytes: a client of the server that is root on it can create devices, pipes and endless files
 // there. The error is a *ForeignError if it finds anything else.
-func ReadFile(root *os.Root, name string, most volume.Bytes) (content []byte, err error) {
+func ReadFile(root *os.Root, name string, maxSize volume.Bytes) (content []byte, err error) {
 	name = fileOf(name)
 	at, err := root.OpenFile(name, unix.O_PATH|syscall.O_NOFOLLOW, 0) // O_PATH opens no device
 	if err != nil {
@@ -32,8 +32,8 @@ func ReadFile(root *os.Root, name string, most volume.Bytes) (content []byte, er
 	if !info.Mode().IsRegular() {
 		return nil, &ForeignError{name, fmt.Sprintf("is not a plain file (%s)", info.Mode())}
 	}
-	tooLarge := &ForeignError{name, fmt.Sprintf("is larger than %s, so it is not flexlvm's", most)}
-	if info.Size() > int64(most) {
+	tooLarge := &ForeignError{name, fmt.Sprintf("is larger than %s, so it is not flexlvm's", maxSize)}
+	if info.Size() > int64(maxSize) {
 		return nil, tooLarge
 	}
 	f, err := os.Open(throughProc(at))
@@ -41,8 +41,8 @@ func ReadFile(root *os.Root, name string, most volume.Bytes) (content []byte, er
 		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	content, err = io.ReadAll(io.LimitReader(f, int64(most)+1))
-	if err == nil && len(content) > int(most) { // the file has grown meanwhile
+	content, err = io.ReadAll(io.LimitReader(f, int64(maxSize)+1))
+	if err == nil && len(content) > int(maxSize) { // the file has grown meanwhile
 		err = tooLarge
 	}
 	return content, err

@@ -34,8 +34,8 @@ type Mark struct {
 	Size volume.Bytes `json:"size,omitempty"`
 }
 
-// most exceeds the size of any mark's file.
-const most = 64 * volume.KiB
+// maxFileSize exceeds the size of any mark's file.
+const maxFileSize = 64 * volume.KiB
 
 func fileOf(volumeName string) string { return path.Join(Dir, volumeName) }
 
@@ -45,7 +45,7 @@ func Read(root *os.Root, volumeName string) (m Mark, marked bool, err error) {
 	if err := check(root); err != nil {
 		return m, false, err
 	}
-	content, err := ReadFile(root, volumeName, most)
+	content, err := ReadFile(root, volumeName, maxFileSize)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, false, nil
 	}

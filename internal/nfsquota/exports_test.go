@@ -131,26 +131,26 @@ func TestNoProjectIsFree(t *testing.T) {
 }
 
 // The maximum number of records can be read, and one more is a problem of its own volume only.
-func TestMostRecords(t *testing.T) {
+func TestMaxRecords(t *testing.T) {
 	b := newBed(t)
 	b.make(1, volume.MiB)
 	all := records{volumeName(1): {Directory: directory(1), Project: firstProject}}
-	for n := 2; len(all) < mostRecords; n++ {
+	for n := 2; len(all) < maxRecords; n++ {
 		name := directory(n)
 		all[volumeName(n)] = record{strings.Repeat("x", nfsmark.MaxName-len(name)) + name, firstProject + quota.Project(n)}
 	}
 	content, err := json.Marshal(all)
 	require.NoError(t, err)
-	require.Less(t, len(content), int(mostContent))
+	require.Less(t, len(content), int(maxContent))
 	b.record(string(content))
-	b.make(mostRecords+1, volume.MiB)
+	b.make(maxRecords+1, volume.MiB)
 	r := b.pass()
 	require.Equal(t, 1, r.Held)
 	require.Len(t, r.Problems, 1)
 	require.Contains(t, r.Problems[0], "the most that it can hold")
 	require.Equal(t, Report{Asked: 2, Held: 2}, b.pass(), "the others are gone")
 	b.record("")
-	require.NoError(t, os.Truncate(b.path(nfsmark.Dir, recordFile), int64(mostContent)+1))
+	require.NoError(t, os.Truncate(b.path(nfsmark.Dir, recordFile), int64(maxContent)+1))
 	_, err = b.reconcile()
 	require.ErrorContains(t, err, "is larger than 16 MiB")
 }

@@ -116,10 +116,10 @@ const (
 )
 
 // Await returns when the next pass is due: when volumes were created or removed, when removed files may
-// not be counted any more, after most, or when ctx ends.
-func (k *Keeper) Await(ctx context.Context, most time.Duration) {
+// not be counted any more, after maxWait, or when ctx ends.
+func (k *Keeper) Await(ctx context.Context, maxWait time.Duration) {
 	began := time.Now()
-	end := time.NewTimer(most)
+	end := time.NewTimer(maxWait)
 	defer end.Stop()
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()

@@ -23,10 +23,10 @@ const recordFile = ".projects"
 var recordPath = path.Join(nfsmark.Dir, recordFile)
 
 const (
-	// mostRecords is the maximum number of directories of an export that have projects.
-	mostRecords = 1 << 15
-	// mostContent exceeds the size of that many records, 325 bytes each.
-	mostContent = 16 * volume.MiB
+	// maxRecords is the maximum number of directories of an export that have projects.
+	maxRecords = 1 << 15
+	// maxContent exceeds the size of that many records, 325 bytes each.
+	maxContent = 16 * volume.MiB
 )
 
 // records holds each directory's project, by PersistentVolume. A project is recorded before it is used
@@ -42,7 +42,7 @@ type record struct {
 const firstProject quota.Project = 1 << 30
 
 func readRecords(root *os.Root) (records, error) {
-	content, err := nfsmark.ReadFile(root, recordFile, mostContent)
+	content, err := nfsmark.ReadFile(root, recordFile, maxContent)
 	if errors.Is(err, fs.ErrNotExist) {
 		return records{}, nil
 	}
@@ -106,7 +106,7 @@ func (p *pass) assign() {
 		if _, has := all[m.PersistentVolume]; has {
 			continue
 		}
-		if p.noProject == nil && len(all) >= mostRecords {
+		if p.noProject == nil && len(all) >= maxRecords {
 			p.noProject = fmt.Errorf("%s already records the projects of %d volumes, the most that it can hold", recordPath, len(all))
 		}
 		if p.noProject == nil {

@@ -69,7 +69,7 @@ func declaredVolumes(f observation, failed func(id string) (why string)) (out []
 		out = append(out, one)
 	}
 	slices.SortFunc(out, func(a, b flexlvmv1.DeclaredVolume) int { return cmp.Compare(a.Name, b.Name) })
-	return out[:min(len(out), flexlvmv1.MostDeclaredVolumes)]
+	return out[:min(len(out), flexlvmv1.MaxDeclaredVolumes)]
 }
 
 // whyNotCreated returns the last error of creating a declared volume; empty if there was no attempt.

@@ -17,7 +17,7 @@ type SizeEnforcer interface {
 	// Reconcile makes one pass, and reports its findings for each export.
 	Reconcile(ctx context.Context) []nfsquota.Report
 	// Await returns when directories have been created or deleted, after most, or when ctx ends.
-	Await(ctx context.Context, most time.Duration)
+	Await(ctx context.Context, maxWait time.Duration)
 }
 
 // enforceSizes enforces the sizes until ctx ends, concurrently with the rounds: it concerns no LVM volume, and

@@ -40,12 +40,12 @@ func (l *Controller) announceToPods(ctx context.Context, v verdict, pods listedP
 func (l *Controller) claimUsers(ctx context.Context, namespace string) (claimUsers, error) {
 	out := claimUsers{}
 	err := l.EachPod(ctx, namespace, func(pod *corev1.Pod) {
-		lean := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		stripped := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 		}}
 		for _, claim := range kubeobject.ClaimsOf(pod) {
-			if users := out[claim]; len(users) == 0 || users[len(users)-1] != lean { // a pod that names a claim twice is added once
-				out[claim] = append(users, lean)
+			if users := out[claim]; len(users) == 0 || users[len(users)-1] != stripped { // a pod that names a claim twice is added once
+				out[claim] = append(users, stripped)
 			}
 		}
 	})

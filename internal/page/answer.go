@@ -16,10 +16,10 @@ import (
 
 // Limits of what an answer shows.
 const (
-	mostFound = 50
-	mostFits  = 12
-	mostGoing = 8
-	mostPods  = 3 // number of namespaces whose pods are listed
+	maxFound         = 50
+	maxFits          = 12
+	maxGoing         = 8
+	maxPodNamespaces = 3 // number of namespaces whose pods are listed
 )
 
 // A found is the result of a search.
@@ -52,7 +52,7 @@ func (s *Server) find(ctx context.Context, d *digest, text string, now time.Time
 	for _, v := range overview.VolumesOf(objects, overview.Filter{}) {
 		switch {
 		case !holds(v.Namespace, v.Claim) && !holds(v.Name):
-		case len(out.Volumes) == mostFound:
+		case len(out.Volumes) == maxFound:
 			out.MoreVolumes++
 		default:
 			out.Volumes = append(out.Volumes, foundVolume{v, nodeLink(v.Node), ago(v.LastUsed, now), strings.Join(v.Pods, ", ")})
@@ -61,7 +61,7 @@ func (s *Server) find(ctx context.Context, d *digest, text string, now time.Time
 	for i := range d.status.Nodes {
 		switch {
 		case !holds(d.status.Nodes[i].Name):
-		case len(out.Nodes) == mostFits:
+		case len(out.Nodes) == maxFits:
 			out.MoreNodes++
 		default:
 			out.Nodes = append(out.Nodes, nodeOf(&d.status.Nodes[i], now))
@@ -75,7 +75,7 @@ func (s *Server) podsOf(ctx context.Context, volumes []corev1.PersistentVolume) 
 	seen := map[string]bool{}
 	for i := range volumes {
 		ref := volumes[i].Spec.ClaimRef
-		if ref == nil || seen[ref.Namespace] || len(seen) == mostPods {
+		if ref == nil || seen[ref.Namespace] || len(seen) == maxPodNamespaces {
 			continue
 		}
 		seen[ref.Namespace] = true
@@ -119,7 +119,7 @@ func (s *Server) whatIf(ctx context.Context, d *digest, q query, now time.Time) 
 	if good < q.Nodes {
 		out.Says += fmt.Sprintf(" %s needed: %d too few.", volume.Pluralize(q.Nodes, "is", "are"), q.Nodes-good)
 	}
-	shown := min(len(fits), max(mostFits, min(q.Nodes, 4*mostFits)))
+	shown := min(len(fits), max(maxFits, min(q.Nodes, 4*maxFits)))
 	for _, f := range fits[:shown] {
 		one := fit{Fit: f, Link: nodeLink(f.Node)}
 		if !f.After.IsZero() {
@@ -133,8 +133,8 @@ func (s *Server) whatIf(ctx context.Context, d *digest, q query, now time.Time) 
 			then.When = "then"
 			one.Goes = append(one.Goes, then)
 		}
-		if more := len(one.Goes) - mostGoing; more > 0 {
-			one.Goes, one.MoreGoes = one.Goes[:mostGoing], more
+		if more := len(one.Goes) - maxGoing; more > 0 {
+			one.Goes, one.MoreGoes = one.Goes[:maxGoing], more
 		}
 		out.Fits = append(out.Fits, one)
 	}

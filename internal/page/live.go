@@ -18,10 +18,10 @@ import (
 
 // Limits of what the page shows at once, so that it is as fast for 1,000 nodes as for 30.
 const (
-	mostNodes     = 24
-	mostProblems  = 12
-	mostEvictions = 20
-	mostDatasets  = 12
+	maxNodes     = 24
+	maxProblems  = 12
+	maxEvictions = 20
+	maxDatasets  = 12
 )
 
 // A live view is the part of the page that is updated while it is open.
@@ -88,31 +88,31 @@ func liveOf(d *digest, q query, now time.Time) live {
 	}
 	for i := range d.status.Nodes {
 		for _, p := range d.status.Nodes[i].Problems {
-			if len(out.Problems) < mostProblems {
+			if len(out.Problems) < maxProblems {
 				out.Problems = append(out.Problems, problem{p, d.status.Nodes[i].Name})
 			} else {
 				out.MoreProblems++
 			}
 		}
 	}
-	from := min(q.From, max(0, out.All-1)) / mostNodes * mostNodes
-	to := min(out.All, from+mostNodes)
+	from := min(q.From, max(0, out.All-1)) / maxNodes * maxNodes
+	to := min(out.All, from+maxNodes)
 	for i := range d.status.Nodes[from:to] {
 		out.Nodes = append(out.Nodes, nodeOf(&d.status.Nodes[from+i], now))
 	}
 	out.First, out.Last = min(from+1, out.All), to
 	if from > 0 {
-		out.Prev = fromLink(from - mostNodes)
+		out.Prev = fromLink(from - maxNodes)
 	}
 	if to < out.All {
 		out.Next = fromLink(to)
 	}
-	shown := min(len(d.next), mostEvictions)
+	shown := min(len(d.next), maxEvictions)
 	for _, e := range d.next[:shown] {
 		out.Queue = append(out.Queue, evictionOf(e, now))
 	}
 	out.MoreQueue = len(d.next) - shown
-	shown = min(len(d.datasets), mostDatasets)
+	shown = min(len(d.datasets), maxDatasets)
 	out.Datasets, out.MoreDatasets = d.datasets[:shown], len(d.datasets)-shown
 	if q.Node != "" {
 		out.Node = queueOf(d.Storages, q.Node, now)

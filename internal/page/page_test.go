@@ -131,13 +131,13 @@ func TestBarsAddUp(t *testing.T) {
 func TestNodesComeInPagesTheWorstFirst(t *testing.T) {
 	s := many(1000)
 	first := viewed(s, query{})
-	require.Len(t, first.Nodes, mostNodes)
+	require.Len(t, first.Nodes, maxNodes)
 	require.Equal(t, "node-0077", first.Nodes[0].Name)
 	require.Equal(t, overview.Critical, first.Nodes[0].Severity)
 	require.Equal(t, "10 of 1000 nodes need attention.", first.Headline)
 	require.Len(t, first.Problems, 10)
-	require.Len(t, first.Queue, mostEvictions)
-	require.Equal(t, 2000-mostEvictions, first.MoreQueue)
+	require.Len(t, first.Queue, maxEvictions)
+	require.Equal(t, 2000-maxEvictions, first.MoreQueue)
 	require.Empty(t, first.Prev)
 
 	seen := map[string]bool{}
@@ -229,7 +229,7 @@ func TestFindingByClaim(t *testing.T) {
 	}
 	source.set(Snapshot{Objects: overview.Objects{Volumes: crowd}})
 	f := s.find(t.Context(), s.digester.get(), "data", now)
-	require.Len(t, f.Volumes, mostFound)
+	require.Len(t, f.Volumes, maxFound)
 	require.Equal(t, 30, f.MoreVolumes)
 }
 
@@ -246,8 +246,8 @@ func TestWhatIf(t *testing.T) {
 	require.Contains(t, got.Fits[1].Why, "has no room")
 	require.Contains(t, ask(query{Claim: "45Gi", Class: "other"}).Error, "read StorageClass other")
 	source.set(many(200))
-	require.Len(t, ask(query{Claim: "1Gi", Class: "flexlvm", Nodes: 200}).Fits, 4*mostFits)
-	require.Equal(t, 200-mostFits, ask(query{Claim: "1Gi", Class: "flexlvm", Nodes: 1}).More)
+	require.Len(t, ask(query{Claim: "1Gi", Class: "flexlvm", Nodes: 200}).Fits, 4*maxFits)
+	require.Equal(t, 200-maxFits, ask(query{Claim: "1Gi", Class: "flexlvm", Nodes: 1}).More)
 }
 
 func BenchmarkLiveOf1000Nodes(b *testing.B) {

@@ -30,12 +30,12 @@ func queryOf(v url.Values) query {
 	return q
 }
 
-func count(text string, least int) int {
+func count(text string, minimum int) int {
 	n, err := strconv.Atoi(text)
 	if err != nil {
-		return least
+		return minimum
 	}
-	return max(n, least)
+	return max(n, minimum)
 }
 
 // Live returns the URL of the events for this window.

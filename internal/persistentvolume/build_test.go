@@ -82,9 +82,9 @@ func TestNewIsReadBackThroughCSI(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
-	lean := object.DeepCopy()
-	lean.Spec.PersistentVolumeSource = LeanSource(object)
-	got, err = Parse(lean)
+	stripped := object.DeepCopy()
+	stripped.Spec.PersistentVolumeSource = StripSource(object)
+	got, err = Parse(stripped)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 

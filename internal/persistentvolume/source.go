@@ -50,9 +50,9 @@ func ReadersSource(door pv.Door, options map[string]string, namespace string) co
 	return flexSource(options, true)
 }
 
-// LeanSource returns the part of the volume source that Parse reads, or for another CSI driver just its
+// StripSource returns the part of the volume source that Parse reads, or for another CSI driver just its
 // name, which the provisioning library needs.
-func LeanSource(object *corev1.PersistentVolume) corev1.PersistentVolumeSource {
+func StripSource(object *corev1.PersistentVolume) corev1.PersistentVolumeSource {
 	switch DoorOf(object) {
 	case pv.Flex:
 		return flexSource(object.Spec.FlexVolume.Options, false)

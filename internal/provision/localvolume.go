@@ -328,8 +328,8 @@ func (l *localVolumes) isCreated(node, volume string) (bool, string) {
 			return v.State == flexlvmv1.DeclaredMade, v.Message
 		}
 	}
-	if len(listed) >= flexlvmv1.MostDeclaredVolumes {
-		return false, fmt.Sprintf("it may have: more than %d volumes wait for their claims there, and the node lists no more; this is known once fewer do", flexlvmv1.MostDeclaredVolumes)
+	if len(listed) >= flexlvmv1.MaxDeclaredVolumes {
+		return false, fmt.Sprintf("it may have: more than %d volumes wait for their claims there, and the node lists no more; this is known once fewer do", flexlvmv1.MaxDeclaredVolumes)
 	}
 	return false, ""
 }

@@ -345,7 +345,7 @@ func TestLocalVolumeThatItsNodeDoesNotList(t *testing.T) {
 	b := newLocalBed(t)
 	b.sync()
 	r := ledgertest.Report("node-1", 10*ledgertest.OneGiB)
-	for i := range flexlvmv1.MostDeclaredVolumes {
+	for i := range flexlvmv1.MaxDeclaredVolumes {
 		r.Status.DeclaredVolumes = append(r.Status.DeclaredVolumes, flexlvmv1.DeclaredVolume{Name: fmt.Sprintf("local-%d", i), State: flexlvmv1.DeclaredMade})
 	}
 	require.NoError(t, b.reports.Add(r))

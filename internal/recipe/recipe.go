@@ -51,7 +51,7 @@ const (
 	// longestName is the longest name of a job: the names of its pods add an index and five characters,
 	// and the claim's name adds a prefix.
 	longestName = 50
-	mostWorkers = 100000 // the most that an Indexed Job may run in parallel
+	maxWorkers  = 100000 // the most that an Indexed Job may run in parallel
 )
 
 // Check validates the settings. The error names the wrong flags and says what to do.
@@ -60,8 +60,8 @@ func (s Settings) Check() error {
 		return fmt.Errorf("--name %q cannot be the name of a job: use up to %d lower-case letters, digits and hyphens, with a letter or digit at either end", s.Name, longestName)
 	}
 	switch {
-	case s.Workers < 1 || s.Workers > mostWorkers:
-		return fmt.Errorf("--workers is %d; give 1 to %d", s.Workers, mostWorkers)
+	case s.Workers < 1 || s.Workers > maxWorkers:
+		return fmt.Errorf("--workers is %d; give 1 to %d", s.Workers, maxWorkers)
 	case s.Image == "":
 		return fmt.Errorf("--image is empty; give the image that the workers run")
 	case s.KeepSeconds > math.MaxInt32:

@@ -47,7 +47,7 @@ func (c *Controller) listLocals(ctx context.Context) error {
 		}
 		for i := range list.Items {
 			if list.Items[i].Spec.Local != nil {
-				found = append(found, leanLocal(&list.Items[i]))
+				found = append(found, stripLocal(&list.Items[i]))
 			}
 		}
 		if options.Continue = list.Continue; options.Continue == "" {
@@ -57,8 +57,8 @@ func (c *Controller) listLocals(ctx context.Context) error {
 	}
 }
 
-// leanLocal returns a local PersistentVolume with only the fields that takenBy needs.
-func leanLocal(v *corev1.PersistentVolume) corev1.PersistentVolume {
+// stripLocal returns a local PersistentVolume with only the fields that takenBy needs.
+func stripLocal(v *corev1.PersistentVolume) corev1.PersistentVolume {
 	return corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        v.Name,

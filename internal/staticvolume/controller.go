@@ -269,7 +269,7 @@ func (c *Controller) createOffered(ctx context.Context, discovery *flexlvmv1.Vol
 	}
 	c.retries.Forget(name)
 	c.highestOffers[offerKey(name, found.Disk)] = found.Offer
-	c.locals = append(c.locals, leanLocal(created))
+	c.locals = append(c.locals, stripLocal(created))
 	klog.FromContext(ctx).Info("Created the PersistentVolume of a discovered volume", "persistentvolume", name, "node", node, "path", found.Path, "disk", found.Disk)
 	c.Events.Event(created, corev1.EventTypeNormal, "Discovered", fmt.Sprintf("created for %s (%s) on node %s", found.Path, found.Disk, node))
 	return nil

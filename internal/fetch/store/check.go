@@ -95,18 +95,6 @@ func ChooseCheck(sums Sums, etag string) Check {
 	return Check{Kind: CheckSize}
 }
 
-// CheckOf returns the check that a manifest records by its kind and expected hash.
-func CheckOf(kind, want string) Check {
-	c := Check{Kind: kind, Want: want}
-	if kind != CheckComposite {
-		return c
-	}
-	if c = ChooseCheck(Sums{}, want); c.Kind != CheckComposite {
-		return Check{Kind: CheckSize}
-	}
-	return c
-}
-
 // types maps checks to S3's checksum types.
 var types = map[string]minio.ChecksumType{
 	CheckCRC64:  minio.ChecksumCRC64NVME,
