@@ -21,8 +21,10 @@ import (
 
 const (
 	// ReservationTime is how long room stays reserved for a PersistentVolume that this process or its
-	// predecessor may have written, but that the watch has not shown yet. The provisioner tries to
-	// write it up to five times, and each try may take the API server a minute.
+	// predecessor may have written, but that the watch has not shown yet. It is written once, immediately
+	// after the reservation, and the client gives up after a minute. The API server may store it
+	// later, but by default it gives up a request after a minute, too. Another attempt reserves the room
+	// again.
 	ReservationTime = 10 * time.Minute
 	// CompanionTime is the same for a claim that only waits for its turn: the scheduler assigns the
 	// node to all claims of a pod within seconds.

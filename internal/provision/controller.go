@@ -35,6 +35,9 @@ const (
 	component = "flexlvm-provisioner"
 	// provisionTimeout limits one attempt, which takes a few requests to the API server.
 	provisionTimeout = 30 * time.Second
+	// createTimeout limits one creation of a PersistentVolume, including client-go's own retries. By default
+	// the API server gives up a request after the same time. See also ledger.ReservationTime.
+	createTimeout = time.Minute
 	// shutdownTimeout is how long workers may take to finish after a shutdown.
 	shutdownTimeout = 15 * time.Second
 )
@@ -132,15 +135,23 @@ func Work(ctx context.Context, config Config) error {
 	return nil
 }
 
+// createOnce is the library's backoff between attempts to create a PersistentVolume: there is one attempt. The
+// library would sleep in its worker, and claims whose PersistentVolumes the API server refuses, for example by a
+// policy for their namespace, would hold up all others. The queue of claims retries it with its own backoff.
+//
+// The room stays reserved meanwhile, because the API server may have stored an object although its response was
+// lost. The library calls Provisioner.Delete for that object, which does nothing.
+var createOnce = wait.Backoff{Steps: 1}
+
 // library returns the library's controller of claims and PersistentVolumes, with these watches.
 func (w *watches) library(ctx context.Context, config Config, provisioner controller.Provisioner, claims cache.SharedIndexInformer) *controller.ProvisionController {
-	return controller.NewProvisionController(ctx, config.Client, pv.Provisioner, provisioner,
+	return controller.NewProvisionController(ctx, controlplane.WithCreateTimeout(config.Client, createTimeout), pv.Provisioner, provisioner,
 		append(controlplane.LibraryOptions(config.Workers, config.Metrics.library),
 			controller.ClaimsInformer(claims),
 			controller.VolumesInformer(w.volumes.ForLibrary()),
 			controller.ClassesInformer(w.factory.Storage().V1().StorageClasses().Informer()),
 			controller.ProvisionTimeout(provisionTimeout),
-			controller.CreateProvisionedPVBackoff(wait.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Steps: 5}),
+			controller.CreateProvisionedPVBackoff(createOnce),
 		)...)
 }
 

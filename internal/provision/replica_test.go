@@ -103,7 +103,12 @@ func TestReplicasThatAreRefused(t *testing.T) {
 		"an owner elsewhere": {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.OwnerReferences[0].APIVersion = "example.org/v1" }, "no VolumeManager controls it"},
 		"nearly our group":   {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.OwnerReferences[0].APIVersion = "flexlvm.iox/v1" }, "no VolumeManager controls it"},
 		"another kind":       {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.OwnerReferences[0].Kind = "NodeStorage" }, "no VolumeManager controls it"},
-		"no volume":          {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.Annotations = nil }, `is not that of volume "" of VolumeManager "vm"`},
+		"no volume":          {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.Annotations = nil }, "the annotation flexlvm.io/volume-id, of 0 bytes, is not the id of a volume"},
+		"an endless id": {func(_ *cast, o *controller.ProvisionOptions) {
+			id := strings.Repeat("a", 200<<10)
+			o.PVC.Annotations[replica.AnnotationVolumeID] = id
+			o.PVC.Labels[replica.LabelDataset] = replica.Hash(o.PVC.Namespace, ownerUID, id)
+		}, "the annotation flexlvm.io/volume-id, of 204800 bytes, is not the id of a volume"},
 		"another volume": {func(_ *cast, o *controller.ProvisionOptions) {
 			o.PVC.Annotations[replica.AnnotationVolumeID] = "labels"
 		}, `is not that of volume "labels"`},
