@@ -163,6 +163,7 @@ func (r *reconciler) addVolumes(ctx context.Context, out *Observed, s *snapshot)
 		} else if rep := out.replicaOf(claim); rep != nil {
 			rep.Claim, rep.Volume = claim, byClaim[string(claim.UID)]
 			rep.Node = nodeOf(rep.Volume, s.nodes)
+			rep.GroupMissing = r.groupMissing(rep.Node, rep.Volume)
 		}
 	}
 	return nil
