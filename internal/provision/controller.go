@@ -2,7 +2,6 @@ package provision
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -64,8 +63,8 @@ type Config struct {
 	NodeGroups []NodeGroup
 	// NodeLossGrace is how long a lost node must have been missing from the API.
 	NodeLossGrace time.Duration
-	// Datasets, unless nil, runs concurrently, with the same watches, until ctx ends. If it fails, so
-	// does Work.
+	// Datasets, unless nil, runs concurrently, with the same watches, until ctx ends. If it fails, it is
+	// called again.
 	Datasets func(ctx context.Context, seen Listers, events record.EventRecorder) error
 	// Snapshots, unless nil, runs concurrently, too. It reserves room in books.
 	Snapshots func(ctx context.Context, seen Listers, books *ledger.Ledger) error
@@ -118,20 +117,11 @@ func Work(ctx context.Context, config Config) error {
 	for _, run := range []func(context.Context){publish.run, grow.Run, guard.run, discovered.Run, local.run, loss.Run} {
 		busy.Go(func() { run(ctx) })
 	}
-	working, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
 	for _, loop := range config.backgroundLoops(w.listers(), events, books) {
-		busy.Go(func() {
-			if err := loop(working); err != nil {
-				fail(err)
-			}
-		})
+		busy.Go(func() { loop.keepRunning(ctx) })
 	}
-	c.Run(working)
+	c.Run(ctx)
 	controlplane.WaitAtMost(&busy, shutdownTimeout)
-	if err := context.Cause(working); !errors.Is(err, context.Canceled) {
-		return err
-	}
 	return nil
 }
 
@@ -153,17 +143,6 @@ func (w *watches) library(ctx context.Context, config Config, provisioner contro
 			controller.ProvisionTimeout(provisionTimeout),
 			controller.CreateProvisionedPVBackoff(createOnce),
 		)...)
-}
-
-// backgroundLoops returns the functions that run concurrently with the library.
-func (c Config) backgroundLoops(seen Listers, events record.EventRecorder, books *ledger.Ledger) (out []func(context.Context) error) {
-	if c.Datasets != nil {
-		out = append(out, func(ctx context.Context) error { return c.Datasets(ctx, seen, events) })
-	}
-	if c.Snapshots != nil {
-		out = append(out, func(ctx context.Context) error { return c.Snapshots(ctx, seen, books) })
-	}
-	return out
 }
 
 // newLedger returns an empty ledger, with the publisher and the growth controller that it notifies when
