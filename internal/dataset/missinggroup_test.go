@@ -57,6 +57,17 @@ func TestNoLabelWithoutTheVolumeGroupWhileStreaming(t *testing.T) {
 	require.Zero(t, out.Status.ReadyReplicas)
 }
 
+// Nor do other replicas wait until they can be copied from it.
+func TestNoCopiesWithoutTheVolumeGroup(t *testing.T) {
+	s := newRack(t, 2)
+	r := s.indexed(0)
+	r.Job = nil
+	s.claimed(1)
+	s.requirePlan("create job v-a-0") // it is to serve
+	r.GroupMissing = true
+	s.requirePlan("unlabel node-0", "create job v-a-1")
+}
+
 // The volume group is missing only if the node reports others.
 func TestGroupMissing(t *testing.T) {
 	object := func(changes ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
