@@ -109,7 +109,7 @@ func (o options) datasets(c clients, cluster string, door pv.Door, metrics *data
 	}
 	return func(ctx context.Context, seen provision.Listers, events record.EventRecorder) error {
 		return dataset.Work(ctx, dataset.Config{
-			REST: c.config, Pods: c.storage.PodsOfNamespace, Image: o.loader, Cluster: cluster, Namespace: o.lease.Namespace, Door: door, Nodes: seen.Nodes, Classes: seen.Classes, Events: events, Shares: o.shares, Metrics: metrics,
+			REST: c.config, Pods: c.storage.PodsOfNamespace, Image: o.loader, Cluster: cluster, Namespace: o.lease.Namespace, Door: door, Nodes: seen.Nodes, Classes: seen.Classes, Report: seen.Report, Events: events, Shares: o.shares, Metrics: metrics,
 		})
 	}
 }

@@ -26,7 +26,8 @@ func Transform(obj any) (any, error) {
 		o.Status = corev1.NodeStatus{Conditions: o.Status.Conditions}
 	case *flexlvmv1.NodeStorage:
 		o.Spec = flexlvmv1.NodeStorageSpec{}
-		o.Status.Evictions, o.Status.Released, o.Status.EvictionPolicy, o.Status.Answers, o.Status.Checks = nil, nil, nil, nil, nil
+		o.Status.Evictions, o.Status.EvictionPolicy, o.Status.Answers, o.Status.Checks = nil, nil, nil, nil
+		o.Status.Released = stripRetained(o.Status.Released)
 		for i := range o.Status.Pools {
 			o.Status.Pools[i].RecentVolumes = nil
 		}
@@ -37,6 +38,18 @@ func Transform(obj any) (any, error) {
 		return stripVolume(o), nil
 	}
 	return obj, nil
+}
+
+// stripRetained returns the retained volumes among a node's released ones, without the fields that identify
+// their data. A retained volume keeps its node from being removed, and is listed even while the node does not
+// see its volume group.
+func stripRetained(released []flexlvmv1.ReleasedVolume) (out []flexlvmv1.ReleasedVolume) {
+	for i := range released {
+		if r := &released[i]; r.Kept == flexlvmv1.KeptRetained {
+			out = append(out, flexlvmv1.ReleasedVolume{Pool: r.Pool, Name: r.Name, Kept: r.Kept})
+		}
+	}
+	return out
 }
 
 // stripClaim returns a claim that asks one of flexlvm's provisioners for its volume unchanged, because

@@ -48,6 +48,22 @@ func TestLeanReports(t *testing.T) {
 	require.Equal(t, of("ds-0123456789abcdef"), got)
 }
 
+// The number of all orphans and the retained volumes are kept, because they keep their node from being removed.
+func TestLeanReportsKeepWhatKeepsTheirNode(t *testing.T) {
+	report := &flexlvmv1.NodeStorage{Status: flexlvmv1.NodeStorageStatus{
+		OrphanCount: 3,
+		Released: []flexlvmv1.ReleasedVolume{
+			{Pool: "flexlvm", Name: "pvc-1", State: string(volume.Unreferenced), Kept: flexlvmv1.KeptTooYoung},
+			{Pool: "late", Name: "pvc-2", Namespace: "team-a", State: string(volume.Retained), Kept: flexlvmv1.KeptRetained},
+		},
+	}}
+	got, err := Transform(report)
+	require.NoError(t, err)
+	require.Equal(t, flexlvmv1.NodeStorageStatus{
+		OrphanCount: 3, Released: []flexlvmv1.ReleasedVolume{{Pool: "late", Name: "pvc-2", Kept: flexlvmv1.KeptRetained}},
+	}, got.(*flexlvmv1.NodeStorage).Status)
+}
+
 func TestLeanClaims(t *testing.T) {
 	want := wholeClaim("")
 	want.ManagedFields = nil

@@ -72,7 +72,10 @@ type Config struct {
 	Door    pv.Door
 	Nodes   corelisters.NodeLister
 	Classes storagelisters.StorageClassLister
-	Events  record.EventRecorder
+	// Report returns the last report of a node; nil if there is none. Without it, the volume groups of the nodes
+	// are not known.
+	Report func(node string) *flexlvmv1.NodeStorage
+	Events record.EventRecorder
 	// Metrics exposes the datasets; nil: no metrics.
 	Metrics *Metrics
 	// Shares are the NFS shares, as SERVER:/PATH, that VolumeManagers may use, including everything below them;

@@ -70,3 +70,13 @@ func (r *reconciler) allLabelled(ctx context.Context) (map[string][]string, erro
 	}
 	return out, nil
 }
+
+// labelNode labels the node of a replica for pods, unless the replica is to be evicted or its volume group is missing,
+// and reports whether it did.
+func (p *planner) labelNode(r *Replica, can bool) bool {
+	can = can && r.Node != "" && !r.GroupMissing && r.Volume != nil && r.Volume.Annotations[replica.AnnotationEvict] == ""
+	if can {
+		p.labels[r.Node] = true
+	}
+	return can
+}

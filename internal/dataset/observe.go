@@ -74,13 +74,9 @@ func formerIDs(owner *flexlvmv1.VolumeManager, s *snapshot) []string {
 	}
 	slices.Sort(ids)
 	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool {
-		return !isID(id) || slices.ContainsFunc(owner.Spec.All(), func(v flexlvmv1.VolumeConfig) bool { return v.ID == id })
+		return !replica.IsID(id) || slices.ContainsFunc(owner.Spec.All(), func(v flexlvmv1.VolumeConfig) bool { return v.ID == id })
 	})
 }
-
-// isID reports whether id can be the id of a volume. It is read from an annotation, which may hold anything.
-// Real ids, even with a number appended, are far shorter than 128 bytes.
-func isID(id string) bool { return id != "" && len(id) <= 128 }
 
 // observe returns the observed state of one volume, without the desired state.
 func (r *reconciler) observe(ctx context.Context, owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s *snapshot) (*Observed, error) {
@@ -167,6 +163,7 @@ func (r *reconciler) addVolumes(ctx context.Context, out *Observed, s *snapshot)
 		} else if rep := out.replicaOf(claim); rep != nil {
 			rep.Claim, rep.Volume = claim, byClaim[string(claim.UID)]
 			rep.Node = nodeOf(rep.Volume, s.nodes)
+			rep.GroupMissing = r.groupMissing(rep.Node, rep.Volume)
 		}
 	}
 	return nil

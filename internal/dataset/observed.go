@@ -82,8 +82,10 @@ type Replica struct {
 	Claim  *corev1.PersistentVolumeClaim
 	Volume *corev1.PersistentVolume
 	Node   string // of the volume
-	Job    *batchv1.Job
-	Pod    *corev1.Pod // the latest pod of the Job
+	// GroupMissing: Node reports volume groups, and the one of Volume is not among them.
+	GroupMissing bool
+	Job          *batchv1.Job
+	Pod          *corev1.Pod // the latest pod of the Job
 	// Pods are all pods of the Job that Kubernetes still has.
 	Pods []*corev1.Pod
 	// Lags: the Job has ended, but its pod has not been observed to end, see asOfPods.

@@ -168,7 +168,7 @@ func (p *planner) ableToServe() (able []int, digest string) {
 	for _, index := range p.indexes() {
 		r := p.Replicas[index]
 		if r == nil || !p.isWanted(index) || !p.isComplete(index, r) || isDeleting(r.Claim) || p.outdated(index, r) != "" ||
-			r.Volume == nil || r.Node == "" || r.Volume.Annotations[replica.AnnotationEvict] != "" || r.Claim.Annotations[annotationDisplacedBy] != "" {
+			r.Volume == nil || r.Node == "" || r.GroupMissing || r.Volume.Annotations[replica.AnnotationEvict] != "" || r.Claim.Annotations[annotationDisplacedBy] != "" {
 			continue
 		}
 		held := loadedReport(r.Claim).Index

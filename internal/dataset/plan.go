@@ -321,15 +321,6 @@ func (p *planner) running(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 	p.watchProgress(index, status)
 }
 
-// labelNode labels the node of a replica for pods, unless the replica is to be evicted, and reports whether it did.
-func (p *planner) labelNode(r *Replica, can bool) bool {
-	can = can && r.Node != "" && r.Volume != nil && r.Volume.Annotations[replica.AnnotationEvict] == ""
-	if can {
-		p.labels[r.Node] = true
-	}
-	return can
-}
-
 // recordComplete permanently records that a replica is complete: its Job may be deleted.
 func (p *planner) recordComplete(index int, r *Replica) Action {
 	report := reportOf(r.Pod)
@@ -356,11 +347,16 @@ func (p *planner) recordComplete(index int, r *Replica) Action {
 }
 
 // planServing plans a complete replica that is not displaced: it is labelled for pods and grows, unless its node asks
-// for its room.
+// for its room or lacks its volume group.
 func (p *planner) planServing(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	status.State, status.Progress = flexlvmv1.ReplicaComplete, progressOf(loadedReport(r.Claim))
 	if r.Volume == nil || r.Node == "" {
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its PersistentVolume or its node is not known yet"
+		p.requeueAfter(whileLoading)
+		return
+	}
+	if r.GroupMissing {
+		status.State, status.Progress, status.Message = flexlvmv1.ReplicaWaiting, nil, p.missing(r)
 		p.requeueAfter(whileLoading)
 		return
 	}

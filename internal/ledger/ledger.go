@@ -21,8 +21,10 @@ import (
 
 const (
 	// ReservationTime is how long room stays reserved for a PersistentVolume that this process or its
-	// predecessor may have written, but that the watch has not shown yet. The provisioner tries to
-	// write it up to five times, and each try may take the API server a minute.
+	// predecessor may have written, but that the watch has not shown yet. It is written once, immediately
+	// after the reservation, and the client gives up after a minute. The API server may store it
+	// later, but by default it gives up a request after a minute, too. Another attempt reserves the room
+	// again.
 	ReservationTime = 10 * time.Minute
 	// CompanionTime is the same for a claim that only waits for its turn: the scheduler assigns the
 	// node to all claims of a pod within seconds.
@@ -77,7 +79,7 @@ type account struct {
 	reserved map[string]reservation
 	departed []departure       // in order of departure
 	growths  map[string]growth // by PersistentVolume, in addition to written
-	holds    map[volume.PoolName]hold
+	holds    map[heldOffer]hold
 }
 
 // A stray is a volume by its group and name.
@@ -143,9 +145,16 @@ type reservation struct {
 	writing bool
 }
 
+// A heldOffer is what a hold limits: what a pool offers to all volumes, or only what it offers to replicas.
+type heldOffer struct {
+	in       volume.PoolName
+	replicas bool
+}
+
 // A hold keeps a pool from offering a volume larger than size until a point in time, or until the pool
 // may have more room. The scheduler checks the claims of a pod one by one: if they do not fit together,
-// it would choose the same node again unless the node rejects the largest of them.
+// it would choose the same node again unless the node rejects the largest of them. Nor does it know that a
+// node cannot take another replica of a dataset.
 type hold struct {
 	size  volume.Bytes
 	until time.Time
@@ -154,7 +163,7 @@ type hold struct {
 func (l *Ledger) account(label string) *account {
 	a, there := l.accounts[label]
 	if !there {
-		a = &account{written: map[string]entry{}, reserved: map[string]reservation{}, growths: map[string]growth{}, holds: map[volume.PoolName]hold{}}
+		a = &account{written: map[string]entry{}, reserved: map[string]reservation{}, growths: map[string]growth{}, holds: map[heldOffer]hold{}}
 		l.accounts[label] = a
 	}
 	return a

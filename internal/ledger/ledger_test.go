@@ -114,7 +114,7 @@ func TestLedgerReservationsMoveAndLapse(t *testing.T) {
 	b.Now = b.Now.Add(61 * time.Second)
 	require.Equal(t, ledgertest.OneGiB, b.Room("node-1"), "a companion whose turn never came")
 	b.Now = b.Now.Add(5 * time.Minute)
-	require.Equal(t, ledgertest.OneGiB, b.Room("node-1"), "the last of five attempts to write it may still be under way")
+	require.Equal(t, ledgertest.OneGiB, b.Room("node-1"), "its write may still be under way")
 	b.Now = b.Now.Add(5 * time.Minute)
 	require.Equal(t, 2*ledgertest.OneGiB, b.Room("node-1"), "a write that never was")
 	b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB)))

@@ -2,7 +2,6 @@ package provision
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -35,6 +34,9 @@ const (
 	component = "flexlvm-provisioner"
 	// provisionTimeout limits one attempt, which takes a few requests to the API server.
 	provisionTimeout = 30 * time.Second
+	// createTimeout limits one creation of a PersistentVolume, including client-go's own retries. By default
+	// the API server gives up a request after the same time. See also ledger.ReservationTime.
+	createTimeout = time.Minute
 	// shutdownTimeout is how long workers may take to finish after a shutdown.
 	shutdownTimeout = 15 * time.Second
 )
@@ -61,8 +63,8 @@ type Config struct {
 	NodeGroups []NodeGroup
 	// NodeLossGrace is how long a lost node must have been missing from the API.
 	NodeLossGrace time.Duration
-	// Datasets, unless nil, runs concurrently, with the same watches, until ctx ends. If it fails, so
-	// does Work.
+	// Datasets, unless nil, runs concurrently, with the same watches, until ctx ends. If it fails, it is
+	// called again.
 	Datasets func(ctx context.Context, seen Listers, events record.EventRecorder) error
 	// Snapshots, unless nil, runs concurrently, too. It reserves room in books.
 	Snapshots func(ctx context.Context, seen Listers, books *ledger.Ledger) error
@@ -115,44 +117,32 @@ func Work(ctx context.Context, config Config) error {
 	for _, run := range []func(context.Context){publish.run, grow.Run, guard.run, discovered.Run, local.run, loss.Run} {
 		busy.Go(func() { run(ctx) })
 	}
-	working, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
 	for _, loop := range config.backgroundLoops(w.listers(), events, books) {
-		busy.Go(func() {
-			if err := loop(working); err != nil {
-				fail(err)
-			}
-		})
+		busy.Go(func() { loop.keepRunning(ctx) })
 	}
-	c.Run(working)
+	c.Run(ctx)
 	controlplane.WaitAtMost(&busy, shutdownTimeout)
-	if err := context.Cause(working); !errors.Is(err, context.Canceled) {
-		return err
-	}
 	return nil
 }
 
+// createOnce is the library's backoff between attempts to create a PersistentVolume: there is one attempt. The
+// library would sleep in its worker, and claims whose PersistentVolumes the API server refuses, for example by a
+// policy for their namespace, would hold up all others. The queue of claims retries it with its own backoff.
+//
+// The room stays reserved meanwhile, because the API server may have stored an object although its response was
+// lost. The library calls Provisioner.Delete for that object, which does nothing.
+var createOnce = wait.Backoff{Steps: 1}
+
 // library returns the library's controller of claims and PersistentVolumes, with these watches.
 func (w *watches) library(ctx context.Context, config Config, provisioner controller.Provisioner, claims cache.SharedIndexInformer) *controller.ProvisionController {
-	return controller.NewProvisionController(ctx, config.Client, pv.Provisioner, provisioner,
+	return controller.NewProvisionController(ctx, controlplane.WithCreateTimeout(config.Client, createTimeout), pv.Provisioner, provisioner,
 		append(controlplane.LibraryOptions(config.Workers, config.Metrics.library),
 			controller.ClaimsInformer(claims),
 			controller.VolumesInformer(w.volumes.ForLibrary()),
 			controller.ClassesInformer(w.factory.Storage().V1().StorageClasses().Informer()),
 			controller.ProvisionTimeout(provisionTimeout),
-			controller.CreateProvisionedPVBackoff(wait.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Steps: 5}),
+			controller.CreateProvisionedPVBackoff(createOnce),
 		)...)
-}
-
-// backgroundLoops returns the functions that run concurrently with the library.
-func (c Config) backgroundLoops(seen Listers, events record.EventRecorder, books *ledger.Ledger) (out []func(context.Context) error) {
-	if c.Datasets != nil {
-		out = append(out, func(ctx context.Context) error { return c.Datasets(ctx, seen, events) })
-	}
-	if c.Snapshots != nil {
-		out = append(out, func(ctx context.Context) error { return c.Snapshots(ctx, seen, books) })
-	}
-	return out
 }
 
 // newLedger returns an empty ledger, with the publisher and the growth controller that it notifies when

@@ -3,6 +3,8 @@ package provision
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,9 +15,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
@@ -102,6 +106,76 @@ func TestWorkCountsWhatItsWatchesDoNotShow(t *testing.T) {
 	case <-time.After(time.Minute):
 		require.FailNow(t, "nothing was published")
 	}
+	stop()
+	require.NoError(t, <-ended)
+}
+
+// scheduledClaim returns a claim of 1 GiB that the scheduler has sent to node-1, and its pod.
+func scheduledClaim(namespace, name, uid string) []runtime.Object {
+	return []runtime.Object{
+		&corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid), Annotations: map[string]string{
+				pv.AnnotationStorageProvisioner: pv.Provisioner, pv.AnnotationSelectedNode: "node-1",
+			}},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				StorageClassName: ptrTo("fast"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+			},
+			Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
+		},
+		&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+			}}}},
+		},
+	}
+}
+
+// A policy may forbid the PersistentVolumes of one namespace. The claims of others do not wait while theirs are
+// retried, and the room of all stays reserved.
+func TestRefusedPersistentVolumesDelayNoOthers(t *testing.T) {
+	objects := []runtime.Object{
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{corev1.LabelHostname: "host-1"}}},
+		storageClass("fast", "flexlvm"),
+	}
+	namespaces := []string{"forbidden", "forbidden", "forbidden", "team-a"}
+	for i, namespace := range namespaces {
+		objects = append(objects, scheduledClaim(namespace, fmt.Sprint("data-", i), fmt.Sprintf("7f3c9a52-3b0a-4c58-9f3e-%012d", i))...)
+	}
+	client := fake.NewClientset(objects...)
+	tried := make(chan string, 1000)
+	client.PrependReactor("create", "persistentvolumes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		object := action.(clienttesting.CreateAction).GetObject().(*corev1.PersistentVolume)
+		tried <- object.Name
+		forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumes"}, object.Name, errors.New("by a policy"))
+		return object.Spec.ClaimRef.Namespace == "forbidden", nil, forbidden
+	})
+	const room = 10 * volume.GiB
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Work(ctx, Config{
+			Client: client, Capacities: client, Loss: client, Storage: serveReports(t, *storageOf("node-1", room)), Cluster: "cluster", Namespace: "flexlvm-system",
+			Metrics: NewMetrics(), Workers: 1, NodeLossGrace: time.Hour,
+		})
+	}()
+	var names []string
+	for range namespaces {
+		select {
+		case name := <-tried:
+			require.NotContains(t, names, name, "it is retried once the others had their turn")
+			names = append(names, name)
+		case <-time.After(time.Minute):
+			require.FailNow(t, "a claim waits", "tried: %v", names)
+		}
+	}
+	spec := volume.Spec{Group: "flexlvm", Size: volume.GiB, Layout: volume.Linear, Kind: volume.Claim}
+	left := int64(within(room - volume.Bytes(len(namespaces))*spec.Charge()))
+	require.Eventually(t, func() bool {
+		published, err := client.StorageV1().CSIStorageCapacities("flexlvm-system").List(ctx, metav1.ListOptions{})
+		return err == nil && len(published.Items) == 1 && published.Items[0].MaximumVolumeSize.Value() == left
+	}, time.Minute, 10*time.Millisecond)
 	stop()
 	require.NoError(t, <-ended)
 }

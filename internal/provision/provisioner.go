@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
@@ -66,7 +67,9 @@ type Listers struct {
 	// Pods returns the pods without a node that use a claim. If the cache has none, it lists them from
 	// the API server.
 	Pods func(ctx context.Context, namespace, claim string) ([]*corev1.Pod, error)
-	Live Live
+	// Report returns the last report of a node; nil if there is none.
+	Report func(node string) *flexlvmv1.NodeStorage
+	Live   Live
 }
 
 // Live reads from the API server, never from a cache.
@@ -142,7 +145,7 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 	if err != nil {
 		return nil, state, err
 	}
-	if err := p.checkNoOtherReplica(request, node.Name); err != nil {
+	if err := p.checkNoOtherReplica(request, spec, node.Name); err != nil {
 		return nil, reschedule, err
 	}
 	sets, err := p.podVolumeSets(ctx, request, spec, node.Name)

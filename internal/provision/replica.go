@@ -47,12 +47,14 @@ func (r Request) checkReplica(p Parameters, wrong *controlplane.Problems) {
 	if sourceOf(r.Claim.Spec) != (dataSource{}) {
 		wrong.Add("dataSource: a replica is filled from the source of its VolumeManager; leave it out")
 	}
-	owner := metav1.GetControllerOf(r.Claim)
+	owner, id := metav1.GetControllerOf(r.Claim), r.Claim.Annotations[replica.AnnotationVolumeID]
 	switch {
 	case owner == nil || owner.Kind != replica.OwnerKind || !strings.HasPrefix(owner.APIVersion, replica.OwnerGroup+"/"):
 		wrong.Add(fmt.Sprintf("the label %s says that this claim is a replica's, and no %s controls it; leave the label out, or make a %s", replica.LabelDataset, replica.OwnerKind, replica.OwnerKind))
-	case hash != replica.Hash(r.Claim.Namespace, string(owner.UID), r.Claim.Annotations[replica.AnnotationVolumeID]):
-		wrong.Add(fmt.Sprintf("the label %s is not that of volume %q of %s %q; only its controller makes claims of replicas", replica.LabelDataset, r.Claim.Annotations[replica.AnnotationVolumeID], replica.OwnerKind, owner.Name))
+	case !replica.IsID(id): // it is copied to the PersistentVolume
+		wrong.Add(fmt.Sprintf("the annotation %s, of %d bytes, is not the id of a volume; only the controller of a %s makes claims of replicas", replica.AnnotationVolumeID, len(id), replica.OwnerKind))
+	case hash != replica.Hash(r.Claim.Namespace, string(owner.UID), id):
+		wrong.Add(fmt.Sprintf("the label %s is not that of volume %q of %s %q; only its controller makes claims of replicas", replica.LabelDataset, id, replica.OwnerKind, owner.Name))
 	}
 	_, err := volume.ParseEvictionPolicy(replica.AnnotationEviction, r.Claim.Annotations[replica.AnnotationEviction])
 	wrong.Check(err)
@@ -105,7 +107,7 @@ func (p *Provisioner) checkOwnerOfReplica(ctx context.Context, r Request) error 
 
 // checkNoOtherReplica fails if the node has a replica of the dataset, or has not removed one yet: both
 // would have the same name. The ledger knows replicas whose PersistentVolumes are not written yet.
-func (p *Provisioner) checkNoOtherReplica(r Request, node string) error {
+func (p *Provisioner) checkNoOtherReplica(r Request, spec volume.Spec, node string) error {
 	hash, is := r.dataset()
 	if !is {
 		return nil
@@ -120,5 +122,6 @@ func (p *Provisioner) checkNoOtherReplica(r Request, node string) error {
 	if len(others) == 0 {
 		return nil
 	}
+	p.Ledger.HoldReplica(node, ledger.Want{PV: r.PVName, Claim: r.Claim.Name, Spec: spec})
 	return &ledger.NoRoom{Node: node, Why: fmt.Sprintf("has a replica of this dataset already, or is not rid of it yet (PersistentVolume %q)", others[0].Name)}
 }

@@ -103,7 +103,12 @@ func TestReplicasThatAreRefused(t *testing.T) {
 		"an owner elsewhere": {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.OwnerReferences[0].APIVersion = "example.org/v1" }, "no VolumeManager controls it"},
 		"nearly our group":   {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.OwnerReferences[0].APIVersion = "flexlvm.iox/v1" }, "no VolumeManager controls it"},
 		"another kind":       {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.OwnerReferences[0].Kind = "NodeStorage" }, "no VolumeManager controls it"},
-		"no volume":          {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.Annotations = nil }, `is not that of volume "" of VolumeManager "vm"`},
+		"no volume":          {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.Annotations = nil }, "the annotation flexlvm.io/volume-id, of 0 bytes, is not the id of a volume"},
+		"an endless id": {func(_ *cast, o *controller.ProvisionOptions) {
+			id := strings.Repeat("a", 200<<10)
+			o.PVC.Annotations[replica.AnnotationVolumeID] = id
+			o.PVC.Labels[replica.LabelDataset] = replica.Hash(o.PVC.Namespace, ownerUID, id)
+		}, "the annotation flexlvm.io/volume-id, of 204800 bytes, is not the id of a volume"},
 		"another volume": {func(_ *cast, o *controller.ProvisionOptions) {
 			o.PVC.Annotations[replica.AnnotationVolumeID] = "labels"
 		}, `is not that of volume "labels"`},
@@ -137,6 +142,16 @@ func TestReplicasThatAreRefused(t *testing.T) {
 			require.Equal(t, 10*ledgertest.OneGiB, roomFor(t, c, volume.Claim), "nothing is reserved for it")
 		})
 	}
+}
+
+// requireHeld requires that the scheduler does not choose the node again for the replica, and that the node still
+// offers its room to claims.
+func requireHeld(t *testing.T, c *cast) {
+	t.Helper()
+	replicas, _ := c.ledger.Offer("node-1", volume.Spec{Group: "flexlvm", Kind: volume.Dataset})
+	require.Equal(t, volume.GiB-volume.Block, replicas.Most)
+	claims, _ := c.ledger.Offer("node-1", volume.Spec{Group: "flexlvm", Kind: volume.Claim})
+	require.Greater(t, claims.Most, volume.GiB)
 }
 
 func roomFor(t *testing.T, c *cast, kind volume.Kind) volume.Bytes {
@@ -185,6 +200,7 @@ func TestNeverTwoReplicasOnANode(t *testing.T) {
 			_, state, err := c.provisioner(t).Provision(context.Background(), replicaOptions())
 			require.ErrorContains(t, err, `node "node-1" has a replica of this dataset already, or is not rid of it yet (PersistentVolume "pvc-other"); the scheduler is asked for another node`)
 			require.Equal(t, controller.ProvisioningReschedule, state)
+			requireHeld(t, c)
 		})
 	}
 	t.Run("left over, without a PersistentVolume", func(t *testing.T) {
@@ -205,6 +221,7 @@ func TestNeverTwoReplicasOnANode(t *testing.T) {
 			}
 			require.ErrorContains(t, err, want)
 			require.Equal(t, controller.ProvisioningReschedule, state)
+			requireHeld(t, c)
 			report.Status.Orphans = nil
 			c.ledger.Report(report)
 			_, _, err = c.provisioner(t).Provision(context.Background(), replicaOptions())
@@ -220,6 +237,7 @@ func TestNeverTwoReplicasOnANode(t *testing.T) {
 		_, state, err := c.provisioner(t).Provision(context.Background(), replicaOptions())
 		require.ErrorContains(t, err, `has a replica of this dataset already, or is about to (PersistentVolume "pvc-other")`)
 		require.Equal(t, controller.ProvisioningReschedule, state)
+		requireHeld(t, c)
 		_, _, err = c.provisioner(t).Provision(context.Background(), o)
 		require.NoError(t, err, "itself is not in its way")
 	})

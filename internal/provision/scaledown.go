@@ -112,7 +112,7 @@ func (g *scaleDownGuard) guard(ctx context.Context, label string) error {
 	if !holds {
 		retains, reported, err := g.retains(name)
 		if err != nil || !reported && node.Annotations[pv.AnnotationScaleDownOurs] == yes {
-			return err // without a report, the node may have retained volumes
+			return err // without a report, the node may have retained volumes or orphans
 		}
 		holds = retains
 	}
@@ -160,7 +160,7 @@ func (g *scaleDownGuard) holdsVolumes(label string) (bool, error) {
 	return false, nil
 }
 
-// retains reports whether a node has retained volumes, and whether it has reported at all.
+// retains reports whether a node has retained volumes or orphans, and whether it has reported at all.
 func (g *scaleDownGuard) retains(node string) (retains, reported bool, err error) {
 	object, reported, err := g.reports.GetByKey(node)
 	if err != nil || !reported {
@@ -170,11 +170,29 @@ func (g *scaleDownGuard) retains(node string) (retains, reported bool, err error
 }
 
 // retainsVolumes reports whether a node has volumes that are kept without a PersistentVolume until a
-// person gives them up.
+// person gives them up: retained volumes, including those of volume groups that the node does not see at
+// present, and orphans, such as the volumes that the API server lost when it was restored from a backup.
+// The cache holds only the fields that this function reads.
 func retainsVolumes(report *flexlvmv1.NodeStorage) bool {
-	return slices.ContainsFunc(report.Status.Pools, func(p flexlvmv1.Pool) bool {
+	retained := slices.ContainsFunc(report.Status.Pools, func(p flexlvmv1.Pool) bool {
 		return p.VolumesByState[string(volume.Retained)] > 0
 	})
+	unseen := slices.ContainsFunc(report.Status.Released, func(r flexlvmv1.ReleasedVolume) bool {
+		return r.Kept == flexlvmv1.KeptRetained
+	})
+	return retained || unseen || hasOrphansOfClaims(report)
+}
+
+// hasOrphansOfClaims reports whether a node has an orphan that may be the only copy of its data. A replica of a
+// dataset can be fetched again. The list of orphans is bounded, so any that it lacks count.
+func hasOrphansOfClaims(report *flexlvmv1.NodeStorage) bool {
+	var replicas int32
+	for _, orphan := range report.Status.Orphans {
+		if replica.IsVolumeName(orphan.Name) {
+			replicas++
+		}
+	}
+	return report.Status.OrphanCount > replicas
 }
 
 // keepsNode reports whether a PersistentVolume that flexlvm has created, also of a discovered volume,

@@ -53,6 +53,35 @@ func reporting(t *testing.T, node string, retained int32) cache.Store {
 	return out
 }
 
+// reportingStatus returns the reports of node-1, as the cache holds them, with this status.
+func reportingStatus(t *testing.T, change func(*flexlvmv1.NodeStorageStatus)) cache.Store {
+	t.Helper()
+	report := ledgertest.Report("node-1", volume.GiB)
+	change(&report.Status)
+	kept, err := controlplane.Transform(report)
+	require.NoError(t, err)
+	out := cache.NewStore(cache.MetaNamespaceKeyFunc)
+	require.NoError(t, out.Add(kept))
+	return out
+}
+
+// orphans returns a node's status with so many orphans, of which these names are listed.
+func orphans(count int32, names ...string) func(*flexlvmv1.NodeStorageStatus) {
+	return func(s *flexlvmv1.NodeStorageStatus) {
+		s.OrphanCount = count
+		for _, name := range names {
+			s.Orphans = append(s.Orphans, flexlvmv1.Orphan{Pool: "flexlvm", Name: name})
+		}
+	}
+}
+
+// inLateGroup returns a node's status with a released volume of a volume group that the node does not see.
+func inLateGroup(kept string) func(*flexlvmv1.NodeStorageStatus) {
+	return func(s *flexlvmv1.NodeStorageStatus) {
+		s.Released, s.ReleasedCount = []flexlvmv1.ReleasedVolume{{Pool: "late", Name: "pvc-1", Kept: kept}}, 1
+	}
+}
+
 // snapshotOn returns the PersistentVolume of a snapshot, which is Available even if its source is gone.
 func snapshotOn(t *testing.T, node string, taken bool) *corev1.PersistentVolume {
 	t.Helper()
@@ -184,11 +213,17 @@ func TestScaleDownIsDisabledWhileVolumesAreRetained(t *testing.T) {
 		reports cache.Store
 		want    map[string]string
 	}{
-		"one is retained":             {nil, reporting(t, "node-1", 1), ours},
-		"the last claim is gone":      {ours, reporting(t, "node-1", 1), ours},
-		"none is retained":            {ours, reporting(t, "node-1", 0), nil},
-		"nothing is reported":         {nil, reporting(t, "node-2", 1), nil},
-		"nothing is reported anymore": {ours, reporting(t, "node-2", 1), ours},
+		"one is retained":              {nil, reporting(t, "node-1", 1), ours},
+		"the last claim is gone":       {ours, reporting(t, "node-1", 1), ours},
+		"none is retained":             {ours, reporting(t, "node-1", 0), nil},
+		"nothing is reported":          {nil, reporting(t, "node-2", 1), nil},
+		"nothing is reported anymore":  {ours, reporting(t, "node-2", 1), ours},
+		"an orphan":                    {nil, reportingStatus(t, orphans(1, "pvc-1")), ours},
+		"a replica and an orphan":      {ours, reportingStatus(t, orphans(2, "ds-0123456789abcdef", "pvc-1")), ours},
+		"an orphan that is not listed": {ours, reportingStatus(t, orphans(2, "ds-0123456789abcdef")), ours},
+		"the orphan of a replica":      {ours, reportingStatus(t, orphans(1, "ds-0123456789abcdef")), nil},
+		"retained in a late group":     {ours, reportingStatus(t, inLateGroup(flexlvmv1.KeptRetained)), ours},
+		"given up in a late group":     {ours, reportingStatus(t, inLateGroup(flexlvmv1.KeptProblem)), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "uid", Annotations: tt.has}}
@@ -212,11 +247,13 @@ func TestScaleDownIsDisabledWhileVolumesAreRetained(t *testing.T) {
 
 // Only the changes of a report that concern retained volumes cause work.
 func TestScaleDownSeesWhenVolumesAreRetained(t *testing.T) {
-	report := func(retained int32) any {
-		object, _, err := reporting(t, "node-1", retained).GetByKey("node-1")
+	in := func(reports cache.Store) any {
+		object, _, err := reports.GetByKey("node-1")
 		require.NoError(t, err)
 		return object
 	}
+	report := func(retained int32) any { return in(reporting(t, "node-1", retained)) }
+	lost := func(orphaned int32) any { return in(reportingStatus(t, orphans(orphaned))) }
 	for name, tt := range map[string]struct {
 		event func(cache.ResourceEventHandler)
 		seen  bool
@@ -225,6 +262,10 @@ func TestScaleDownSeesWhenVolumesAreRetained(t *testing.T) {
 		"the first is kept":    {func(h cache.ResourceEventHandler) { h.OnUpdate(report(0), report(1)) }, true},
 		"the last is given up": {func(h cache.ResourceEventHandler) { h.OnUpdate(report(1), report(0)) }, true},
 		"one more":             {func(h cache.ResourceEventHandler) { h.OnUpdate(report(1), report(2)) }, false},
+		"the first orphan":     {func(h cache.ResourceEventHandler) { h.OnUpdate(lost(0), lost(1)) }, true},
+		"its group is late": {func(h cache.ResourceEventHandler) {
+			h.OnUpdate(report(1), in(reportingStatus(t, inLateGroup(flexlvmv1.KeptRetained))))
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			queue := &immediate{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter())}

@@ -68,6 +68,7 @@ func (w *watches) listers() Listers {
 		Volumes: corelisters.NewPersistentVolumeLister(w.volumes.GetIndexer()),
 		OnNode:  w.onNode,
 		Pods:    w.pods.using,
+		Report:  w.report,
 		Live: Live{
 			Claim:      claimNow(w.client),
 			Snapshot:   snapshotNow(w.client),
@@ -84,6 +85,15 @@ func (w *watches) onNode(label string) ([]*corev1.PersistentVolume, error) {
 		return nil, err
 	}
 	return slices.Collect(found), nil
+}
+
+// report returns the last report of a node, or nil.
+func (w *watches) report(node string) *flexlvmv1.NodeStorage {
+	object, there, err := w.storage.GetStore().GetByKey(node)
+	if err != nil || !there {
+		return nil
+	}
+	return object.(*flexlvmv1.NodeStorage)
 }
 
 // seen returns the caches that the controller of lost nodes needs.

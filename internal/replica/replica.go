@@ -97,6 +97,12 @@ func IsHash(s string) bool {
 	return len(s) == hashDigits && strings.Trim(s, "0123456789abcdef") == ""
 }
 
+// maxID is the maximum length of the id of a volume. Real ids, even with a number appended, are far shorter.
+const maxID = 128
+
+// IsID reports whether id can be the id of a volume. It is read from an annotation, which may hold anything.
+func IsID(id string) bool { return id != "" && len(id) <= maxID }
+
 // VolumeName returns the name of every replica's logical volume.
 func VolumeName(hash string) volume.Name { return volume.Name(volumePrefix + hash) }
 

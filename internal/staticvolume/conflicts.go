@@ -33,17 +33,22 @@ func (c *Controller) takenBy(wanted *corev1.PersistentVolume) (reason, why strin
 	return "", ""
 }
 
-// listLocals lists the local PersistentVolumes, once per round and only if a PersistentVolume is to be created:
-// the provisioner's caches hold few of the PersistentVolumes that other programs create.
+// listLocals lists the local PersistentVolumes, at most once per round and only if a PersistentVolume is to be created:
+// the provisioner's caches hold few of the PersistentVolumes that other programs create. An error lasts for the rest
+// of the round, because every disk would wait for the same list.
 func (c *Controller) listLocals(ctx context.Context) error {
-	if c.locals != nil {
-		return nil
+	if c.locals == nil && c.localsErr == nil {
+		c.locals, c.localsErr = c.allLocals(ctx)
 	}
+	return c.localsErr
+}
+
+func (c *Controller) allLocals(ctx context.Context) ([]corev1.PersistentVolume, error) {
 	found := []corev1.PersistentVolume{}
 	for options := (metav1.ListOptions{Limit: page}); ; {
-		list, err := c.Client.CoreV1().PersistentVolumes().List(ctx, options)
+		list, err := c.listPage(ctx, options)
 		if err != nil {
-			return fmt.Errorf("list PersistentVolumes: %w", err)
+			return nil, fmt.Errorf("list PersistentVolumes: %w", err)
 		}
 		for i := range list.Items {
 			if list.Items[i].Spec.Local != nil {
@@ -51,10 +56,16 @@ func (c *Controller) listLocals(ctx context.Context) error {
 			}
 		}
 		if options.Continue = list.Continue; options.Continue == "" {
-			c.locals = found
-			return nil
+			return found, nil
 		}
 	}
+}
+
+// listPage has a timeout of its own, because a large cluster has hundreds of pages.
+func (c *Controller) listPage(ctx context.Context, options metav1.ListOptions) (*corev1.PersistentVolumeList, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return c.Client.CoreV1().PersistentVolumes().List(ctx, options)
 }
 
 // stripLocal returns a local PersistentVolume with only the fields that takenBy needs.

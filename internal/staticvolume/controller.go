@@ -67,6 +67,7 @@ type Controller struct {
 	usedOffers, previousUsedOffers map[string]time.Time
 	warned                         map[warning]time.Time     // when the last event was sent, if in the last hour
 	locals                         []corev1.PersistentVolume // all local PersistentVolumes, flexlvm's or not, in this round; nil: not listed yet
+	localsErr                      error                     // why they cannot be listed in this round
 	retries                        controlplane.Retries[attempt]
 }
 
@@ -154,7 +155,7 @@ func wait(ctx context.Context, d time.Duration, kicks <-chan struct{}) bool {
 // reconcile is one reconcile pass over all discovered entries. An entry's failure does not stop the others.
 func (c *Controller) reconcile(ctx context.Context) error {
 	discovery := c.discovery()
-	defer func() { c.locals = nil }()
+	defer func() { c.locals, c.localsErr = nil, nil }()
 	c.retries.Prune(c.Now())
 	c.pruneWarned()
 	c.previousUsedOffers, c.usedOffers = c.usedOffers, map[string]time.Time{}
@@ -175,12 +176,12 @@ func (c *Controller) reconcile(ctx context.Context) error {
 			case flexlvmv1.DiscoveredRefused:
 				err = c.deleteWithdrawn(ctx, report.Name, found)
 			}
-			if err != nil {
+			if err != nil && !errors.Is(err, c.localsErr) { // localsErr would be repeated for each entry
 				failed = append(failed, fmt.Errorf("%s of node %s: %w", found.Path, report.Name, err))
 			}
 		}
 	}
-	return errors.Join(failed...)
+	return errors.Join(append(failed, c.localsErr)...)
 }
 
 // isCurrent reports whether a node's report is up to date: the node is not silent, and the report is based on the
@@ -260,8 +261,6 @@ func (c *Controller) createOffered(ctx context.Context, discovery *flexlvmv1.Vol
 	if c.retries.Wait(name, this, c.Now()) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	created, err := c.create(ctx, source{discovery, class, storage, found}, cachedNode)
 	if created == nil {
 		c.retries.Failed(name, this, c.Now())
@@ -290,6 +289,8 @@ func (c *Controller) create(ctx context.Context, from source, node *corev1.Node)
 	if created == nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout) // build may have listed many pages, each with its own timeout
+	defer cancel()
 	if node, err = c.Client.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{}); err != nil {
 		return nil, err
 	}
