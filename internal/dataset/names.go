@@ -41,9 +41,6 @@ const (
 	// annotationUnmatched on a claim is since when its node has not matched nodeAffinity, in RFC 3339; empty or
 	// missing if it matches.
 	annotationUnmatched = "flexlvm.io/unmatched-since"
-	// annotationEndpoint on a claim is the server that its data is from. On a claim without it, annotationLoad
-	// does not include the server.
-	annotationEndpoint = "flexlvm.io/endpoint"
 	// annotationResync on a claim is the meaning of resync when the claim was created. A claim without it is of
 	// an older release, in which resync meant what refresh means now.
 	annotationResync = "flexlvm.io/resync"

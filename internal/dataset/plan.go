@@ -180,7 +180,6 @@ func (p *planner) planReplica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 		p.planLoading(index, r, &status)
 	}
 	if stays(status.State) {
-		p.adopt(index, r)
 		p.recordMatch(r, &status)
 	}
 	return status
@@ -188,6 +187,11 @@ func (p *planner) planReplica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 
 func (p *planner) isComplete(index int, r *Replica) bool {
 	return r.Claim != nil && p.isOfLoad(r, replica.AnnotationComplete, index)
+}
+
+// isOfLoad reports whether an annotation of a claim names the wanted load.
+func (p *planner) isOfLoad(r *Replica, key string, index int) bool {
+	return r.Claim.Annotations[key] == p.Source.Load(index)
 }
 
 // outdated returns why a wanted replica has to go; empty if it can stay.

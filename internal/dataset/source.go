@@ -1,7 +1,6 @@
 package dataset
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -83,18 +82,11 @@ func (s Source) Copies() bool {
 // Load identifies the content of a replica; a replica with another Load is outdated. The server is part of it,
 // because another server has other data.
 func (s Source) Load(index int) string {
-	if s.Endpoint == "" {
-		return s.loadBefore(index)
+	parts := []any{s.URL, s.Flags, s.Dir, s.include(index)}
+	if s.Endpoint != "" {
+		parts = append(parts, s.Endpoint)
 	}
-	return digest(s.URL, s.Flags, s.Dir, s.include(index), s.Endpoint)
-}
-
-// server returns the server, as recorded in annotationEndpoint.
-func (s Source) server() string { return cmp.Or(s.Endpoint, "default") }
-
-// loadBefore is what Load returned in older releases, which did not include the server in the digest.
-func (s Source) loadBefore(index int) string {
-	return digest(s.URL, s.Flags, s.Dir, s.include(index))
+	return digest(parts...)
 }
 
 func (s Source) include(index int) []string {
