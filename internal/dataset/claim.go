@@ -20,7 +20,6 @@ func replicaClaim(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s So
 	m.Annotations[replica.AnnotationEviction] = string(s.Eviction)
 	m.Annotations[annotationLoad] = s.Load(index)
 	m.Annotations[annotationAffinity] = affinityDigest(v.NodeAffinity)
-	m.Annotations[annotationResync] = resyncNone
 	if node != "" {
 		m.Annotations[annotationNode] = node
 	}

@@ -208,7 +208,7 @@ func newestPod(pods []*corev1.Pod) *corev1.Pod {
 // readSource adds the desired state. The error is for the user: it says what to write.
 func (r *reconciler) readSource(ctx context.Context, observed *Observed, s *snapshot) error {
 	var err error
-	if observed.Source, err = parseSource(observed.Config, observed.fetches() != ""); err != nil {
+	if observed.Source, err = ParseSource(observed.Config); err != nil {
 		return err
 	}
 	if share := observed.Source.NFS; share != nil && !allowed(share, r.Shares) {

@@ -65,7 +65,6 @@ func Plan(observed *Observed) Outcome {
 		p.planReplicas()
 	}
 	p.deleteForgotten()
-	p.out.Advice = append(p.out.Advice, observed.Source.Advice...)
 	return p.out
 }
 

@@ -127,16 +127,8 @@ func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager
 	return outcomes, acted, nil
 }
 
+// volume carries out the next step for a volume.
 func (r *reconciler) volume(ctx context.Context, observed *Observed, s *snapshot, inSpec bool) (Outcome, error) {
-	out, err := r.planned(ctx, observed, s, inSpec)
-	if out.Status.ResyncFetches = observed.fetches(); !observed.resyncRecorded() {
-		out.RequeueAfter = min(out.RequeueAfter, afterAction)
-	}
-	return out, err
-}
-
-// planned carries out the next step for a volume.
-func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapshot, inSpec bool) (Outcome, error) {
 	owner := observed.Owner
 	if len(observed.running()) > 0 {
 		s.unasked-- // also if it is left before its loaders are asked
@@ -203,7 +195,7 @@ func (r *reconciler) plan(ctx context.Context, observed *Observed, s *snapshot) 
 // an upload, so it is an error. Deleting the VolumeManager asks for no upload, except of a mirrored volume.
 func (r *reconciler) readUpload(observed *Observed) (err error) {
 	deleted := observed.Owner.DeletionTimestamp != nil
-	if observed.Source, err = parseSource(observed.Config, observed.fetches() != ""); err != nil && (!deleted || observed.anyHeld()) {
+	if observed.Source, err = ParseSource(observed.Config); err != nil && (!deleted || observed.anyHeld()) {
 		return err
 	}
 	observed.Upload = observed.Source.OutputURL != "" && !deleted || observed.Source.Mirror

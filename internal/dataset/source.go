@@ -53,7 +53,6 @@ type Source struct {
 	Refresh        schedule // when changes are fetched; nil: never
 	OutputURL      string
 	Mirror         bool          // changes are uploaded, to OutputURL or to the source
-	Advice         []string      // warnings for the author of the spec
 	Displaceable   bool          // another dataset may displace this one while no pod reads it
 	Displaces      bool          // it may displace such datasets
 	Peers          string        // Secret with the token for copying replicas from each other; empty: never
@@ -154,10 +153,7 @@ func (k sourceKind) check(v flexlvmv1.VolumeConfig, options map[string]string) e
 }
 
 // ParseSource parses a volume. The error states what is wrong and what to write instead.
-func ParseSource(v flexlvmv1.VolumeConfig) (Source, error) { return parseSource(v, false) }
-
-// parseSource parses a volume. pulled: its replica was created when resync had today's meaning of refresh.
-func parseSource(v flexlvmv1.VolumeConfig, pulled bool) (Source, error) {
+func ParseSource(v flexlvmv1.VolumeConfig) (Source, error) {
 	options := optionsOf(v)
 	kind, known := sources[v.SourceType]
 	if !known {
@@ -185,7 +181,7 @@ func parseSource(v flexlvmv1.VolumeConfig, pulled bool) (Source, error) {
 	if s.Eviction, err = volume.ParseEvictionPolicy("evictionPolicy", options["evictionPolicy"]); err != nil {
 		return Source{}, err
 	}
-	if err = s.readResync(v.Replicas, options, pulled); err != nil {
+	if err = s.readResync(v.Replicas, options); err != nil {
 		return Source{}, err
 	}
 	if err = s.checkAll(v, options); err != nil { // after readResync, which determines whether consumers may write
