@@ -70,9 +70,6 @@ const (
 	annotationRefreshed = "flexlvm.io/refreshed"
 	// annotationRefreshedAt on a claim is when its last refresh ended, in RFC 3339.
 	annotationRefreshedAt = "flexlvm.io/refreshed-at"
-	// annotationVersions on the claim of a replica: it was created to hold versions. Claims of older releases
-	// do not have it, whatever their readers' PersistentVolume says now.
-	annotationVersions = "flexlvm.io/versions"
 	// annotationVisit on a claim is the UID of the last visit whose result is recorded.
 	annotationVisit = "flexlvm.io/visit"
 	// annotationAttempt on a Job identifies the load that it is for, see attempt.

@@ -110,7 +110,7 @@ func readersSource(owner string, v flexlvmv1.VolumeConfig, readOnly bool) *flexl
 func (p *planner) planReplicas() {
 	p.nodes = p.countNodes()
 	p.countVisits()
-	p.adviseRefresh()
+	p.out.Refreshes = p.Source.Refresh != nil || p.refreshRequest() != ""
 	p.deleteUploadJob() // it was for a release that is no longer wanted
 	if p.Source.Writable() {
 		p.out.Status.VolumeSource = &flexlvmv1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
@@ -253,9 +253,6 @@ func (p *planner) planAbsent(index int, r *Replica, status *flexlvmv1.ReplicaSta
 	default:
 		status.Message = "its claim is being created"
 		claim := replicaClaim(p.Owner, p.Config, p.Source, index, p.assignments[index].node)
-		if p.versioned() {
-			claim.Annotations[annotationVersions] = "true"
-		}
 		if p.remembered(index, claim.Name).State == flexlvmv1.ReplicaDisplaced {
 			claim.Annotations[annotationWasDisplaced] = p.Now.UTC().Format(time.RFC3339)
 		}
