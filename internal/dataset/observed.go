@@ -256,14 +256,10 @@ var longAgo = time.Unix(0, 0)
 
 // jobEndByOwnClock returns when an ended Job ended, by this controller's clock. Other clocks set the Job's own times,
 // and one that stays wrong must not make the Job appear to have ended long ago in every pass. So an end before this
-// controller created the Job, or in the future, counts as that creation (for a Job of an older release, as its creation
-// timestamp); and if that is in the future too, as longAgo.
+// controller created the Job, or in the future, counts as that creation; and if that is in the future too, as longAgo.
 func jobEndByOwnClock(job *batchv1.Job, now time.Time) time.Time {
 	at, made := jobEndTime(job), timeOf(job, annotationMade)
-	switch {
-	case made.IsZero():
-		made = job.CreationTimestamp.Time
-	case made.After(at) && !made.After(now):
+	if made.After(at) && !made.After(now) {
 		return made
 	}
 	return clampFuture(at, made, now)
