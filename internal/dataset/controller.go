@@ -112,7 +112,10 @@ func Work(ctx context.Context, c Config) error {
 	if err != nil {
 		return fmt.Errorf("begin with VolumeManagers: %w", err)
 	}
-	r := &reconciler{Config: c, cached: mgr.GetCache(), live: mgr.GetAPIReader(), write: mgr.GetClient(), now: time.Now, startedAt: time.Now(), podless: podLists{gap: maxPodlessGap}}
+	r := &reconciler{
+		Config: c, cached: mgr.GetCache(), live: mgr.GetAPIReader(), write: mgr.GetClient(), now: time.Now, startedAt: time.Now(),
+		lists: podLists{gap: maxListGap}, podless: podLists{gap: maxPodlessGap},
+	}
 	if r.Refused == nil {
 		r.Refused = asksEvents(r.live)
 	}

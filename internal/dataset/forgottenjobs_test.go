@@ -250,7 +250,6 @@ func TestForgottenJobIsReplaced(t *testing.T) {
 	at, events := time.Now(), record.NewFakeRecorder(100)
 	r.now, r.Events = func() time.Time { return at }, events
 	r.Refused = func(context.Context, *batchv1.Job) string { return "" }
-	r.podless.gap = maxPodlessGap
 	r.forgets = func(job *batchv1.Job) bool { return job.UID == "v-a-0-uid" }
 	r.manager(1)
 	for begun := at; at.Sub(begun) < forgottenAfter; at = at.Add(30 * time.Second) {

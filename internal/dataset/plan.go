@@ -148,7 +148,7 @@ func (p *planner) planReplicas() {
 	}
 	// Replicas that are already complete serve, whatever happens to the others.
 	p.out.Actions = slices.Concat(unlabel, label, p.out.Actions)
-	p.summarize()
+	p.summarizeReplicas()
 	p.truncateStatus(indexes)
 }
 

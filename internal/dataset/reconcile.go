@@ -113,7 +113,8 @@ func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager
 		}
 	}
 	for i, v := range configs {
-		o, err := r.volume(ctx, s.observed[i], s, i < len(owner.Spec.All()))
+		inSpec := i < len(owner.Spec.All())
+		o, err := r.volume(ctx, s.observed[i], s, inSpec)
 		if err != nil {
 			return nil, false, err
 		}
@@ -121,7 +122,7 @@ func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager
 		if i < len(given) && given[i].ID != v.ID {
 			o.Advice = append(o.Advice, fmt.Sprintf("its id %q is already used by an earlier volume of the spec, so its claim and its status entry are named %q; set its id to that", given[i].ID, v.ID))
 		}
-		o.Former = i >= len(owner.Spec.All())
+		o.Former = !inSpec
 		outcomes = append(outcomes, o)
 	}
 	return outcomes, acted, nil

@@ -26,7 +26,7 @@ func TestRefusedLoader(t *testing.T) {
 	r := s.loading(0, corev1.PodPending)
 	r.Pod = nil
 	asked := 0
-	rec := &reconciler{Config: Config{Refused: func(context.Context, *batchv1.Job) string { asked++; return quota }}}
+	rec := &reconciler{Config: Config{Refused: func(context.Context, *batchv1.Job) string { asked++; return quota }}, podless: podLists{gap: maxPodlessGap}}
 	r.Job.CreationTimestamp = metav1.NewTime(now.Add(time.Hour)) // the API server's clock is ahead
 	for _, after := range []time.Duration{0, patience - time.Second} {
 		s.Now = now.Add(after)
@@ -97,7 +97,7 @@ func TestRefusedLoadersOfManyNodes(t *testing.T) {
 		r.Pod = nil
 	}
 	asked := 0
-	rec := &reconciler{Config: Config{Refused: func(context.Context, *batchv1.Job) string { asked++; return "exceeded quota" }}}
+	rec := &reconciler{Config: Config{Refused: func(context.Context, *batchv1.Job) string { asked++; return "exceeded quota" }}, podless: podLists{gap: maxPodlessGap}}
 	rec.addRefusals(t.Context(), s.Observed)
 	s.Now = now.Add(patience)
 	rec.addRefusals(t.Context(), s.Observed)

@@ -21,7 +21,7 @@ func statusOf(owner *flexlvmv1.VolumeManager, volumes []Outcome, released bool) 
 	// Volumes that are no longer in the spec do not count, but those that still need a person are listed.
 	former := slices.DeleteFunc(slices.Clone(volumes), func(o Outcome) bool { return !o.Former || !o.Failed })
 	volumes = slices.DeleteFunc(slices.Clone(volumes), func(o Outcome) bool { return o.Former })
-	count := tally{volumes: len(volumes)}
+	count := tally{volumes: len(volumes), all: len(volumes) > 0, loaded: len(volumes) > 0}
 	for _, v := range volumes {
 		out.Volumes = append(out.Volumes, v.Status)
 		count.add(v)
@@ -111,13 +111,9 @@ type tally struct {
 	all             bool // all of them have all their replicas ready
 	loaded          bool // all of them have all their replicas complete
 	failed          bool // one of them has failed
-	counted         bool
 }
 
 func (t *tally) add(v Outcome) {
-	if !t.counted {
-		t.counted, t.all, t.loaded = true, true, true
-	}
 	t.failed = t.failed || v.Failed
 	t.all = t.all && v.Status.ReadyReplicas >= v.Status.Replicas && v.Status.Replicas > 0
 	t.loaded = t.loaded && v.Loaded >= v.Status.Replicas && v.Status.Replicas > 0

@@ -9,8 +9,8 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// summarize sums up the replicas of a volume.
-func (p *planner) summarize() {
+// summarizeReplicas sums up the replicas of a volume.
+func (p *planner) summarizeReplicas() {
 	var total flexlvmv1.Progress
 	known := false
 	for _, r := range p.out.Status.Nodes {
