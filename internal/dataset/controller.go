@@ -234,7 +234,7 @@ func askLoader(ctx context.Context, podIP, final string) *protocol.Status {
 	return out
 }
 
-// truncateReport cuts the texts of a report to mostMessage bytes, and its notes to 16; no loader sends more.
+// truncateReport cuts the texts of a report to maxMessage bytes, and its notes to 16; no loader sends more.
 func truncateReport(report *protocol.Status) {
 	for _, text := range []*string{&report.State, &report.Message, &report.Checks, &report.Revision, &report.Index, &report.Contents, &report.ID, &report.Run, &report.Final} {
 		*text = clip(*text)

@@ -87,7 +87,7 @@ func (p *planner) cannotRemember(index int, claim string) bool {
 			displaced++
 		}
 	}
-	return displaced >= mostReplicas && !isDisplaced(p.remembered(index, claim))
+	return displaced >= maxReplicas && !isDisplaced(p.remembered(index, claim))
 }
 
 func (p *planner) displacedBy(by, node string) string {

@@ -140,20 +140,20 @@ func TestForgottenJobThatHadAPod(t *testing.T) {
 	require.True(t, b.look(begun.Add(forgottenAfter)))
 }
 
-// Only the events of the first mostInFull Jobs are read, so nothing is known about the others.
+// Only the events of the first maxInFull Jobs are read, so nothing is known about the others.
 func TestForgottenJobsOfManyNodes(t *testing.T) {
-	b := newPodlessBed(t, mostInFull+1)
+	b := newPodlessBed(t, maxInFull+1)
 	b.looks()
 	require.False(t, b.look(now.Add(forgottenAfter)))
-	for i := range mostInFull {
+	for i := range maxInFull {
 		require.True(t, b.Replicas[i].Forgotten, i)
 	}
 }
 
 // A forgotten Job is found although the API server refuses the pods of many Jobs before it.
 func TestForgottenJobBehindRefusedOnes(t *testing.T) {
-	b := newPodlessBed(t, mostInFull+1)
-	for i := range mostInFull {
+	b := newPodlessBed(t, maxInFull+1)
+	for i := range maxInFull {
 		b.Replicas[i].Job.Status.Failed = 1 // it had a pod, whose successor is refused
 	}
 	b.Refused = func(_ context.Context, job *batchv1.Job) string {

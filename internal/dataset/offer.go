@@ -130,14 +130,14 @@ func (r *reconciler) addShares(ctx context.Context, out *Observed) error {
 	return nil
 }
 
-// mostShares bounds the number of claims of other namespaces in the status.
-const mostShares = 50
+// maxShares bounds the number of claims of other namespaces in the status.
+const maxShares = 50
 
 // sharedClaims returns the names of the claims of other namespaces.
 func (s *Observed) sharedClaims() []string {
 	var out []string
 	for i, key := range s.SharedBy {
-		if i == mostShares {
+		if i == maxShares {
 			break
 		}
 		out = append(out, key.Namespace+"/"+key.Name)

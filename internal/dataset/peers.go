@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// mostPeers bounds the number of peers that a loader copies from.
-	mostPeers = 8
+	// maxPeers bounds the number of peers that a loader copies from.
+	maxPeers = 8
 	// serverStarts is how long the server of a peer may take to start, and a loader on its replica to end
 	// before. After that, other replicas are loaded from the source, as if the peer did not exist.
 	serverStarts = 2 * time.Minute
@@ -132,7 +132,7 @@ func (o *peering) choose(p *planner, able []int, named map[string]bool, wanting 
 
 // wantsPeers reports whether a replica is to be copied, or is about to be.
 func (p *planner) wantsPeers(index int, r *Replica) bool {
-	if !p.isWanted(index) || p.assignments == nil && index >= p.nodes+mostAhead {
+	if !p.isWanted(index) || p.assignments == nil && index >= p.nodes+maxAhead {
 		return false
 	}
 	claim := replicaName(p.Owner.Name, p.Config.ID, index)
@@ -209,7 +209,7 @@ func (p *planner) begin(index int, r *Replica, status *flexlvmv1.ReplicaStatus) 
 func (p *planner) copyFrom() copying {
 	o := &p.peers
 	out := copying{digest: o.digest, refreshRequest: p.refreshRequest()}
-	for i := range min(len(o.ready), mostPeers) {
+	for i := range min(len(o.ready), maxPeers) {
 		r := p.Replicas[o.ready[(i+o.rotations)%len(o.ready)]]
 		out.claims, out.addresses = append(out.claims, r.Claim.Name), append(out.addresses, r.Pod.Status.PodIP)
 		if r.Claim.Annotations[annotationRefreshed] != out.refreshRequest {

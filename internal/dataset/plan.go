@@ -248,7 +248,7 @@ func (p *planner) planAbsent(index int, r *Replica, status *flexlvmv1.ReplicaSta
 		}
 	case r.Claim != nil:
 		status.State, status.Message = flexlvmv1.ReplicaLeaving, "its claim is deleted as soon as no pod uses it"
-	case p.assignments == nil && index >= p.nodes+mostAhead:
+	case p.assignments == nil && index >= p.nodes+maxAhead:
 		status.Message = "no node is free for it, and other replicas already wait for nodes"
 	default:
 		status.Message = "its claim is being created"

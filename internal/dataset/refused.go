@@ -39,7 +39,7 @@ func (r *reconciler) addRefusals(ctx context.Context, observed *Observed) {
 		return
 	}
 	jobs, overdue := r.podlessJobs(observed), map[types.UID]bool{}
-	for _, job := range jobs[:min(len(jobs), mostInFull)] {
+	for _, job := range jobs[:min(len(jobs), maxInFull)] {
 		*job.refused = r.Refused(ctx, job.Job)
 		if *job.refused == "" && job.overdue {
 			overdue[job.UID] = true

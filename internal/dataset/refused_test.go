@@ -87,7 +87,7 @@ func TestFewEventsAreRead(t *testing.T) {
 	require.Equal(t, eventPages, *lists)
 }
 
-// A quota may refuse the loaders of all nodes: each pass reads the events of only the first mostInFull Jobs.
+// A quota may refuse the loaders of all nodes: each pass reads the events of only the first maxInFull Jobs.
 func TestRefusedLoadersOfManyNodes(t *testing.T) {
 	const many = 200
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = many })
@@ -101,11 +101,11 @@ func TestRefusedLoadersOfManyNodes(t *testing.T) {
 	rec.addRefusals(t.Context(), s.Observed)
 	s.Now = now.Add(patience)
 	rec.addRefusals(t.Context(), s.Observed)
-	require.Equal(t, mostInFull, asked)
+	require.Equal(t, maxInFull, asked)
 	out := s.requirePlan()
 	require.Equal(t, "its loader's pod is refused: exceeded quota", out.Status.Nodes[0].Message)
 	require.Contains(t, out.Status.Message, "exceeded quota")
-	require.Equal(t, "its loader's pod does not exist yet", out.Status.Nodes[mostInFull].Message)
+	require.Equal(t, "its loader's pod does not exist yet", out.Status.Nodes[maxInFull].Message)
 }
 
 func TestLoaderTemplate(t *testing.T) {

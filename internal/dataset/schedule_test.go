@@ -129,7 +129,7 @@ func TestRefreshAfterAClockThatWasAhead(t *testing.T) {
 		s.requirePlan("create job v-a-0")
 	})
 	t.Run("by less than clocks differ", func(t *testing.T) {
-		s, r := begin(t, "10m", now.Add(mostLag))
+		s, r := begin(t, "10m", now.Add(maxLag))
 		made(r, now.Add(-ahead))
 		s.requirePlan()
 	})

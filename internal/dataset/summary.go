@@ -34,9 +34,9 @@ func (p *planner) summarizeReplicas() {
 	}
 }
 
-// mostAhead is how many more replicas than nodes may have loaders that wait for nodes: a cluster autoscaler
+// maxAhead is how many more replicas than nodes may have loaders that wait for nodes: a cluster autoscaler
 // adds nodes only for waiting pods.
-const mostAhead = 10
+const maxAhead = 10
 
 // countNodes returns the number of nodes for replicas: those that fit, and those that do not match for a while
 // and keep their replicas.
