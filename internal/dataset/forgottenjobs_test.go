@@ -176,7 +176,7 @@ func TestForgottenJobIsDeleted(t *testing.T) {
 		},
 		"copy": func(t *testing.T) (*stage, *Replica) {
 			s := newRack(t, 2)
-			s.serving(1)
+			s.peerServer(1)
 			return s, s.copying(0, 1)
 		},
 		"visit": func(t *testing.T) (*stage, *Replica) {
@@ -189,7 +189,7 @@ func TestForgottenJobIsDeleted(t *testing.T) {
 		"serve": func(t *testing.T) (*stage, *Replica) {
 			s := newRack(t, 2)
 			s.claimed(1)
-			return s, s.serving(0)
+			return s, s.peerServer(0)
 		},
 		"mirror": newMirror,
 	} {

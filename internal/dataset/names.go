@@ -88,8 +88,8 @@ const (
 	roleLoad   = "load"  // fills a replica
 	roleVisit  = "visit" // mounts a complete replica, to let it grow or to check its source
 	roleUpload = "put"   // uploads
-	// roleServe serves a complete replica to the loaders of others.
-	roleServe = "serve"
+	// rolePeerServer serves a complete replica to the loaders of others.
+	rolePeerServer = "serve"
 	// roleMirror uploads what changes, without end.
 	roleMirror = "mirror"
 )

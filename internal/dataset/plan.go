@@ -146,7 +146,7 @@ func (p *planner) planReplicas() {
 			label = append(label, Action{Verb: Label, Node: node, Key: p.label()})
 		}
 	}
-	// Replicas that are already complete serve, whatever happens to the others.
+	// Replicas that are already complete are usable, whatever happens to the others.
 	p.out.Actions = slices.Concat(unlabel, label, p.out.Actions)
 	p.summarizeReplicas()
 	p.truncateStatus(indexes)
@@ -282,7 +282,7 @@ func (p *planner) planLoading(index int, r *Replica, status *flexlvmv1.ReplicaSt
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader is being restarted"
 	case succeeded:
 		status.State, status.Progress = flexlvmv1.ReplicaLoading, progressOf(reportOf(r.Pod))
-		if p.labelNode(r, p.Source.Stream && p.wasServing(r)) {
+		if p.labelNode(r, p.Source.Stream && p.wasLabelled(r)) {
 			p.out.Status.ReadyReplicas++
 		}
 		p.do(p.recordComplete(index, r))
@@ -294,9 +294,9 @@ func (p *planner) planLoading(index int, r *Replica, status *flexlvmv1.ReplicaSt
 	}
 }
 
-// wasServing reports whether the replica's node carries the label. A streaming replica keeps it between the end of its
+// wasLabelled reports whether the replica's node carries the label. A streaming replica keeps it between the end of its
 // load and the record of its completion.
-func (p *planner) wasServing(r *Replica) bool { return slices.Contains(p.Labelled, r.Node) }
+func (p *planner) wasLabelled(r *Replica) bool { return slices.Contains(p.Labelled, r.Node) }
 
 // running reports the progress of a loader. A loader that is too busy to answer is at least as far as before.
 func (p *planner) running(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
@@ -355,9 +355,9 @@ func (p *planner) recordComplete(index int, r *Replica) Action {
 	}
 }
 
-// planServing plans a complete replica that is not displaced: it is labelled for pods and grows, unless its node asks
+// planUsable plans a complete replica that is not displaced: it is labelled for pods and grows, unless its node asks
 // for its room.
-func (p *planner) planServing(r *Replica, status *flexlvmv1.ReplicaStatus) {
+func (p *planner) planUsable(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	status.State, status.Progress = flexlvmv1.ReplicaComplete, progressOf(loadedReport(r.Claim))
 	if r.Volume == nil || r.Node == "" {
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its PersistentVolume or its node is not known yet"

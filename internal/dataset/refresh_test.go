@@ -293,7 +293,7 @@ func TestVersionsInTheSummary(t *testing.T) {
 // A copy counts as refreshed only if the replicas that it is copied from were.
 func TestRefreshOfACopyOfTheVersionBefore(t *testing.T) {
 	s := newRack(t, 2)
-	s.serving(0)
+	s.peerServer(0)
 	r := s.claimed(1)
 	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
 	out := s.requirePlan("create job v-a-1")
@@ -309,7 +309,7 @@ func TestRefreshOfACopyOfTheVersionBefore(t *testing.T) {
 	// A copy of a replica that was already refreshed satisfies the request.
 	s = newRack(t, 2)
 	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
-	s.serving(0).Claim.Annotations[annotationRefreshed] = s.refreshRequest()
+	s.peerServer(0).Claim.Annotations[annotationRefreshed] = s.refreshRequest()
 	r = s.claimed(1)
 	r.goes(s.requirePlan("create job v-a-1").Actions[0], s.Now, batchv1.JobComplete, indexed)
 	require.Equal(t, s.refreshRequest(), s.plan2(t).Actions[0].Annotations[annotationRefreshed])

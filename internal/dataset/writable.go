@@ -40,7 +40,7 @@ func (p *planner) planWritable(index int, r *Replica, status *flexlvmv1.ReplicaS
 	why := p.differs(index, r)
 	switch {
 	case loaded && p.shown(r.Claim):
-		p.planServing(r, status)
+		p.planUsable(r, status)
 		switch {
 		case why != "": // a mirror keeps uploading to its old target
 		case p.Source.Mirror:
