@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -121,13 +122,24 @@ func (o *peering) choose(p *planner, able []int, named map[string]bool, wanting 
 			o.servers[index] = true
 		}
 	}
-	for _, may := range []func(*Replica) bool{isPeerServer, func(r *Replica) bool { return !isVisited(r) }, isVisited} {
-		for _, index := range able {
-			if len(o.servers) < wanting && may(p.Replicas[index]) {
-				o.servers[index] = true
-			}
+	ranked := slices.Clone(able)
+	slices.SortStableFunc(ranked, func(a, b int) int { return cmp.Compare(serverRank(p.Replicas[a]), serverRank(p.Replicas[b])) })
+	for _, index := range ranked {
+		if len(o.servers) < wanting {
+			o.servers[index] = true
 		}
 	}
+}
+
+// serverRank ranks the replicas that could serve; lower ranks are chosen first.
+func serverRank(r *Replica) int {
+	switch {
+	case isPeerServer(r):
+		return 0
+	case !isVisited(r):
+		return 1
+	}
+	return 2
 }
 
 // wantsPeers reports whether a replica is to be copied, or is about to be.
