@@ -117,7 +117,7 @@ func Work(ctx context.Context, c Config) error {
 		lists: podLists{gap: maxListGap}, podless: podLists{gap: maxPodlessGap},
 	}
 	if r.Refused == nil {
-		r.Refused = asksEvents(r.live)
+		r.Refused = refusalFromEvents(r.live)
 	}
 	if err := r.watch(mgr); err != nil {
 		return err

@@ -35,7 +35,7 @@ func (s *Observed) own() Offer {
 
 // readOffer adds the offer of another namespace. Before anything is deleted for a missing offer, the API server
 // itself has to confirm that; an error changes nothing.
-func (r *reconciler) readOffer(ctx context.Context, observed *Observed, s *snapshot) error {
+func (r *reconciler) readOffer(ctx context.Context, observed *Observed, s *cacheView) error {
 	offer, err := r.offerOf(ctx, r.cached, observed)
 	if err == nil && offer.Refused != "" && (observed.Readers.Claim != nil || observed.Readers.Volume != nil) {
 		offer, err = r.offerOf(ctx, r.live, observed)

@@ -149,7 +149,7 @@ func TestLoaderOnANodeThatDoesNotAnswer(t *testing.T) {
 		}
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-0"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: c.status, LastTransitionTime: metav1.NewTime(now.Add(-c.since))}}}}
-		s.addLoaders(&snapshot{jobs: []batchv1.Job{*job}, pods: []corev1.Pod{pod}, nodes: []*corev1.Node{node}})
+		s.addLoaders(&cacheView{jobs: []batchv1.Job{*job}, pods: []corev1.Pod{pod}, nodes: []*corev1.Node{node}})
 		require.Equal(t, c.want, s.Replicas[0].NodeNotReady, name)
 	}
 }

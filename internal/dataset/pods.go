@@ -79,7 +79,7 @@ func (r *reconciler) consumers(ctx context.Context, observed *Observed, each fun
 // consumersOnce returns the pods that use one of the volumes of a round, and when they were listed. A namespace
 // is listed once for all volumes: one list for each could take longer than maxListGap. Before anything is
 // given up, confirmUnused lists again.
-func (r *reconciler) consumersOnce(ctx context.Context, observed *Observed, s *snapshot) (out []user, at time.Time, err error) {
+func (r *reconciler) consumersOnce(ctx context.Context, observed *Observed, s *cacheView) (out []user, at time.Time, err error) {
 	at = r.now()
 	for _, namespace := range observed.namespaces() {
 		found, known := s.users[namespace]

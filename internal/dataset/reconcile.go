@@ -97,7 +97,7 @@ func (r *reconciler) step(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 
 // volumes plans each volume and carries out its next step. A volume with an invalid spec, or with a denied
 // action, does not hold up the others.
-func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager, s *snapshot) (outcomes []Outcome, acted bool, err error) {
+func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager, s *cacheView) (outcomes []Outcome, acted bool, err error) {
 	configs, given := slices.Clone(owner.Spec.All()), owner.Spec.Given()
 	for _, id := range formerIDs(owner, s) {
 		configs = append(configs, flexlvmv1.VolumeConfig{ID: id})
@@ -129,7 +129,7 @@ func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager
 }
 
 // volume carries out the next step for a volume.
-func (r *reconciler) volume(ctx context.Context, observed *Observed, s *snapshot, inSpec bool) (Outcome, error) {
+func (r *reconciler) volume(ctx context.Context, observed *Observed, s *cacheView, inSpec bool) (Outcome, error) {
 	owner := observed.Owner
 	if len(observed.running()) > 0 {
 		s.unasked-- // also if it is left before its loaders are asked
@@ -181,7 +181,7 @@ func (r *reconciler) evictOnly(ctx context.Context, observed *Observed, why erro
 }
 
 // plan plans a volume, and asks other replicas to make way for it.
-func (r *reconciler) plan(ctx context.Context, observed *Observed, s *snapshot) (Outcome, error) {
+func (r *reconciler) plan(ctx context.Context, observed *Observed, s *cacheView) (Outcome, error) {
 	if err := r.addWithdrawn(ctx, observed); err != nil {
 		return Outcome{}, err
 	}

@@ -72,18 +72,18 @@ func TestLatestOfManyEvents(t *testing.T) {
 		events = append(events, corev1.Event{Message: fmt.Sprint("cause ", i), LastTimestamp: metav1.NewTime(now.Add(time.Duration(i) * time.Minute))})
 	}
 	live, lists := eventServer(t, events...)
-	require.Equal(t, "cause 4", asksEvents(live)(t.Context(), job))
+	require.Equal(t, "cause 4", refusalFromEvents(live)(t.Context(), job))
 	require.Equal(t, 2, *lists)
 
 	slices.Reverse(events)
 	live, _ = eventServer(t, events...)
-	require.Equal(t, "cause 4", asksEvents(live)(t.Context(), job), "an event of the first page may have been seen last")
+	require.Equal(t, "cause 4", refusalFromEvents(live)(t.Context(), job), "an event of the first page may have been seen last")
 }
 
 // A tenant can write any number of events about a Job, of up to 1.5 MiB each.
 func TestFewEventsAreRead(t *testing.T) {
 	live, lists := eventServer(t, slices.Repeat([]corev1.Event{{Message: "exceeded quota"}}, 1000)...)
-	require.Equal(t, "exceeded quota", asksEvents(live)(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", UID: "u"}}))
+	require.Equal(t, "exceeded quota", refusalFromEvents(live)(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", UID: "u"}}))
 	require.Equal(t, eventPages, *lists)
 }
 
