@@ -86,8 +86,8 @@ func (o *peering) countPeerServer(index int, r *Replica, now time.Time) {
 	o.coming = o.coming || startsServingPeersSoon(r, now)
 }
 
-// startsServingPeersSoon reports whether it is worth waiting for a replica that is to serve and does not yet: a refresh
-// takes hours, and on a node that is down a Job never ends.
+// startsServingPeersSoon reports whether it is worth waiting for a replica that is to serve and does not yet: a
+// refresh takes hours, and on a node that is down a Job never ends.
 func startsServingPeersSoon(r *Replica, now time.Time) bool {
 	switch {
 	case r.Job == nil:
