@@ -278,7 +278,7 @@ func TestPeersThatDoNotServe(t *testing.T) {
 	r.Job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Second))}}
 	s.requirePlan("create job v-a-1")
 
-	// A replica of an older release has no index, so it cannot serve.
+	// A replica without an index cannot serve.
 	s.completed(0)
 	s.requirePlan("create job v-a-1")
 	require.False(t, copies(created(s.requirePlan("create job v-a-1"))))
