@@ -51,8 +51,8 @@ const (
 	// ConditionRefreshed is false if a replica could not get the current version of its source and keeps the
 	// previous one. The condition does not exist if nothing is refreshed.
 	ConditionRefreshed = "Refreshed"
-	// ConditionAdvice is true if there is advice, which its message holds: the spec has values whose meaning
-	// has changed or that have to be written differently, or a load found something that users should know.
+	// ConditionAdvice is true if there is advice, which its message holds: the spec has values that have to be
+	// written differently, or a load found something that users should know.
 	ConditionAdvice = "Advice"
 	// ConditionTruncated is true if a volume has more replicas than its status lists.
 	ConditionTruncated = "Truncated"
@@ -133,10 +133,6 @@ type VolumeStatus struct {
 	// Upload is how far the upload of consumers' changes is behind, if the option resync is set.
 	// +optional
 	Upload *UploadLag `json:"upload,omitempty"`
-	// ResyncFetches is the value of the option resync if that still means fetching changes from the source, as
-	// in earlier versions. It does until the option is edited.
-	// +optional
-	ResyncFetches string `json:"resyncFetches,omitempty"`
 	// Versions counts the complete replicas by the version that they hold.
 	// +optional
 	Versions map[string]int32 `json:"versions,omitempty"`

@@ -37,9 +37,6 @@ func kindOf(object client.Object) string { return reflect.TypeOf(object).Elem().
 // (confirm).
 func (r *reconciler) applyAll(ctx context.Context, observed *Observed, actions []Action) error {
 	owner, id := observed.Owner, observed.Config.ID
-	if observed.fetches() != "" && !observed.resyncRecorded() {
-		return nil
-	}
 	sure := false
 	var refused error
 	for _, a := range actions {

@@ -57,7 +57,7 @@ func (s *stage) jobsOf() map[string]*batchv1.Job {
 		out["mirror"] = task.mirror()
 	}
 	if s.Source.Peers != "" {
-		out["serve"] = task.serve()
+		out["serve"] = task.peerServerJob()
 		out["copy"] = task.copy(copying{claims: []string{"v-a-1"}, addresses: []string{"10.0.0.1"}, digest: "sha256:a"})
 	}
 	return out

@@ -161,7 +161,7 @@ func TestAllRemembersFailures(t *testing.T) {
 	require.Equal(t, "1 of 4 nodes Failed; v-a-1 on node node-1: the disk is broken", out.Status.Message)
 }
 
-// The same for a replica that is not among the first mostReplicas.
+// The same for a replica that is not among the first maxReplicas.
 func TestAllRemembersFailuresOfMany(t *testing.T) {
 	const many, broken = 60, 55
 	s := newAll(t)

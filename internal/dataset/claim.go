@@ -20,8 +20,6 @@ func replicaClaim(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s So
 	m.Annotations[replica.AnnotationEviction] = string(s.Eviction)
 	m.Annotations[annotationLoad] = s.Load(index)
 	m.Annotations[annotationAffinity] = affinityDigest(v.NodeAffinity)
-	m.Annotations[annotationEndpoint] = s.server()
-	m.Annotations[annotationResync] = resyncNone
 	if node != "" {
 		m.Annotations[annotationNode] = node
 	}
@@ -74,8 +72,8 @@ func readersVolume(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, off
 	mode := corev1.PersistentVolumeFilesystem
 	m := metaOf(owner, v, replica.ReadersPV(hash(owner, v.ID)))
 	m.Namespace, m.OwnerReferences = "", nil // with an owner in a namespace it would be garbage-collected
-	// Without v.Labels: users may choose the labels of objects in their namespace, not those of cluster-scoped
-	// objects.
+	// The labels do not include v.Labels: users may choose labels of objects in their namespace, not of
+	// cluster-scoped objects.
 	m.Labels = map[string]string{replica.LabelOwner: string(owner.UID), replica.LabelDataset: hash(owner, v.ID)}
 	m.Annotations[replica.AnnotationOwner] = owner.Name
 	if offer.Hash != hash(owner, v.ID) { // also for another dataset of the same namespace

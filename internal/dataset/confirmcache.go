@@ -18,7 +18,7 @@ import (
 // does not have. s is from the caches, which may not yet show an object that was created just before the
 // VolumeManager was deleted; such an object would stay forever. Remaining objects that s has, such as a copy
 // that somebody created of a claim, belong to no volume and do not keep the VolumeManager.
-func (r *reconciler) confirmNoUnseenObjects(ctx context.Context, owner *flexlvmv1.VolumeManager, s *snapshot) error {
+func (r *reconciler) confirmNoUnseenObjects(ctx context.Context, owner *flexlvmv1.VolumeManager, s *cacheView) error {
 	seen := map[types.UID]bool{}
 	for i := range s.claims {
 		seen[s.claims[i].UID] = true

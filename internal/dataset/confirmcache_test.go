@@ -95,7 +95,7 @@ func TestWhatIsLeftIsReadInPages(t *testing.T) {
 		list.(*metav1.PartialObjectMetadataList).Items = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{UID: uid}}}
 		return nil
 	}})
-	s := &snapshot{claims: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{UID: "seen"}}}}
+	s := &cacheView{claims: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{UID: "seen"}}}}
 	require.ErrorIs(t, r.confirmNoUnseenObjects(t.Context(), vm, s), errChanged)
 	require.Equal(t, 2, pages)
 }

@@ -115,9 +115,12 @@ func Work(ctx context.Context, c Config) error {
 	if err != nil {
 		return fmt.Errorf("begin with VolumeManagers: %w", err)
 	}
-	r := &reconciler{Config: c, cached: mgr.GetCache(), live: mgr.GetAPIReader(), write: mgr.GetClient(), now: time.Now, startedAt: time.Now(), podless: podLists{gap: maxPodlessGap}}
+	r := &reconciler{
+		Config: c, cached: mgr.GetCache(), live: mgr.GetAPIReader(), write: mgr.GetClient(), now: time.Now, startedAt: time.Now(),
+		lists: podLists{gap: maxListGap}, podless: podLists{gap: maxPodlessGap},
+	}
 	if r.Refused == nil {
-		r.Refused = asksEvents(r.live)
+		r.Refused = refusalFromEvents(r.live)
 	}
 	if err := r.watch(mgr); err != nil {
 		return err
@@ -234,7 +237,7 @@ func askLoader(ctx context.Context, podIP, final string) *protocol.Status {
 	return out
 }
 
-// truncateReport cuts the texts of a report to mostMessage bytes, and its notes to 16; no loader sends more.
+// truncateReport cuts the texts of a report to maxMessage bytes, and its notes to 16; no loader sends more.
 func truncateReport(report *protocol.Status) {
 	for _, text := range []*string{&report.State, &report.Message, &report.Checks, &report.Revision, &report.Index, &report.Contents, &report.ID, &report.Run, &report.Final} {
 		*text = clip(*text)

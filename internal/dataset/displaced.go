@@ -31,12 +31,12 @@ func (s *Observed) needsConsumers() bool {
 	return slices.ContainsFunc(s.before().Nodes, isDisplaced)
 }
 
-// planComplete plans a complete replica: it is displaced if another dataset needs its room, and otherwise it serves, is
-// copied from, and is refreshed.
+// planComplete plans a complete replica: it is displaced if another dataset needs its room, and otherwise it is usable,
+// copied from, and refreshed.
 func (p *planner) planComplete(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if !p.planDisplacement(index, r, status) {
-		p.planServing(r, status)
-		if !p.servesPeers(index, r, status) {
+		p.planUsable(r, status)
+		if !p.planPeerServer(index, r, status) {
 			p.planVisits(index, r, status)
 		}
 	}
@@ -87,7 +87,7 @@ func (p *planner) cannotRemember(index int, claim string) bool {
 			displaced++
 		}
 	}
-	return displaced >= mostReplicas && !isDisplaced(p.remembered(index, claim))
+	return displaced >= maxReplicas && !isDisplaced(p.remembered(index, claim))
 }
 
 func (p *planner) displacedBy(by, node string) string {

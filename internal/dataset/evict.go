@@ -24,7 +24,7 @@ func (p *planner) evict() {
 			r.Claim == nil || r.Claim.Annotations[replica.AnnotationWritable] != "" {
 			continue
 		}
-		if isServing(r) { // the node daemon waits for pods that mount the replica, such as its server
+		if isPeerServer(r) { // the node daemon waits for pods that mount the replica, such as its server
 			p.do(Action{Verb: Delete, Object: r.Job})
 		}
 		switch {

@@ -65,7 +65,7 @@ func TestLabelledOnce(t *testing.T) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("bearer-%d", i), Labels: map[string]string{label(i): "true", label(i / 2): "true", "theirs": "true"}}}
 		require.NoError(t, r.client.Create(t.Context(), node))
 	}
-	s := &snapshot{}
+	s := &cacheView{}
 	for i := range 8 {
 		observed := &Observed{Owner: managerOf(i)}
 		alone, err := r.labelled(t.Context(), observed)
@@ -96,7 +96,7 @@ func TestLoadersThatDoNotAnswer(t *testing.T) {
 			observed.Replicas[i] = &Replica{Claim: &corev1.PersistentVolumeClaim{}, Pod: pod}
 		}
 		begun := time.Now()
-		r.askLoaders(t.Context(), observed, &snapshot{})
+		r.askLoaders(t.Context(), observed, &cacheView{})
 		require.Equal(t, 4*askTimeout, time.Since(begun))
 		require.EqualValues(t, 10*asksAtOnce, asked.Load())
 	})

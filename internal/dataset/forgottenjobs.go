@@ -14,10 +14,10 @@ import (
 )
 
 // Kubernetes' Job controller records by the names of Jobs, not by their UIDs, which pods it expects to see. If a Job is
-// deleted while the controller creates a pod for it, and another Job of that name follows at once, the controller waits
-// for the pod of the first one. It stops waiting after 5 minutes (ExpectationsTimeout), but syncs the Job again only
-// when something changes or when it lists all Jobs, which may take a day. A Job of that name that is created after the 5
-// minutes gets its pod.
+// deleted while the controller creates a pod for it, and another Job of that name follows immediately, the controller
+// waits for the pod of the first one. It stops waiting after 5 minutes (ExpectationsTimeout), but syncs the Job again
+// only when something changes or when it lists all Jobs, which may take a day. A Job of that name that is created after
+// the 5 minutes gets its pod.
 const (
 	// forgottenAfter is how long a Job has to be observed without a pod before it counts as forgotten. It covers the
 	// longest pause before a failed pod is replaced, 10 minutes (MaxJobPodFailureBackOff): a disrupted pod that is

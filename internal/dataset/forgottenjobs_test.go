@@ -140,20 +140,20 @@ func TestForgottenJobThatHadAPod(t *testing.T) {
 	require.True(t, b.look(begun.Add(forgottenAfter)))
 }
 
-// Only the events of the first mostInFull Jobs are read, so nothing is known about the others.
+// Only the events of the first maxInFull Jobs are read, so nothing is known about the others.
 func TestForgottenJobsOfManyNodes(t *testing.T) {
-	b := newPodlessBed(t, mostInFull+1)
+	b := newPodlessBed(t, maxInFull+1)
 	b.looks()
 	require.False(t, b.look(now.Add(forgottenAfter)))
-	for i := range mostInFull {
+	for i := range maxInFull {
 		require.True(t, b.Replicas[i].Forgotten, i)
 	}
 }
 
 // A forgotten Job is found although the API server refuses the pods of many Jobs before it.
 func TestForgottenJobBehindRefusedOnes(t *testing.T) {
-	b := newPodlessBed(t, mostInFull+1)
-	for i := range mostInFull {
+	b := newPodlessBed(t, maxInFull+1)
+	for i := range maxInFull {
 		b.Replicas[i].Job.Status.Failed = 1 // it had a pod, whose successor is refused
 	}
 	b.Refused = func(_ context.Context, job *batchv1.Job) string {
@@ -176,7 +176,7 @@ func TestForgottenJobIsDeleted(t *testing.T) {
 		},
 		"copy": func(t *testing.T) (*stage, *Replica) {
 			s := newRack(t, 2)
-			s.serving(1)
+			s.peerServer(1)
 			return s, s.copying(0, 1)
 		},
 		"visit": func(t *testing.T) (*stage, *Replica) {
@@ -189,7 +189,7 @@ func TestForgottenJobIsDeleted(t *testing.T) {
 		"serve": func(t *testing.T) (*stage, *Replica) {
 			s := newRack(t, 2)
 			s.claimed(1)
-			return s, s.serving(0)
+			return s, s.peerServer(0)
 		},
 		"mirror": newMirror,
 	} {
@@ -250,7 +250,6 @@ func TestForgottenJobIsReplaced(t *testing.T) {
 	at, events := time.Now(), record.NewFakeRecorder(100)
 	r.now, r.Events = func() time.Time { return at }, events
 	r.Refused = func(context.Context, *batchv1.Job) string { return "" }
-	r.podless.gap = maxPodlessGap
 	r.forgets = func(job *batchv1.Job) bool { return job.UID == "v-a-0-uid" }
 	r.manager(1)
 	for begun := at; at.Sub(begun) < forgottenAfter; at = at.Add(30 * time.Second) {

@@ -280,7 +280,7 @@ func unexpanded(texts ...string) []string {
 // probe returns the readiness probe of a loader that is of use before its end: one that streams, or that serves
 // its replica to others. Other loaders have none, as kubelet would report them as not ready until they end.
 func (t task) probe(role string) *corev1.Probe {
-	if early := role == roleServe || role == roleLoad && t.source.Stream; !early {
+	if early := role == rolePeerServer || role == roleLoad && t.source.Stream; !early {
 		return nil
 	}
 	return &corev1.Probe{

@@ -34,9 +34,9 @@ func (t task) copy(from copying) *batchv1.Job {
 	return job
 }
 
-// serve returns the Job that serves a complete replica to loaders that copy it, until the Job is deleted. It
+// peerServerJob returns the Job that serves a complete replica to loaders that copy it, until the Job is deleted. It
 // cannot write to the replica.
-func (t task) serve() *batchv1.Job {
+func (t task) peerServerJob() *batchv1.Job {
 	t.from = &copying{}
 	t.source.Secret, t.source.CAConfigMap, t.source.Claim, t.source.Access = "", "", "", nil
 	args := append([]string{"serve", "--address=:" + strconv.Itoa(peersPort)}, t.flags()...)
@@ -44,7 +44,7 @@ func (t task) serve() *batchv1.Job {
 	if t.source.Bandwidth != "" {
 		args = append(args, "--bandwidth="+t.source.Bandwidth)
 	}
-	job := t.job(replicaName(t.owner.Name, t.config.ID, t.index), roleServe, append(args, "--", t.dest()))
+	job := t.job(replicaName(t.owner.Name, t.config.ID, t.index), rolePeerServer, append(args, "--", t.dest()))
 	c := &job.Spec.Template.Spec.Containers[0]
 	c.Ports = append(c.Ports, corev1.ContainerPort{Name: "peers", ContainerPort: peersPort})
 	c.VolumeMounts[0].ReadOnly = true

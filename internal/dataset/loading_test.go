@@ -211,8 +211,8 @@ func TestFailureWithoutResult(t *testing.T) {
 			require.Equal(t, c.want, failure(pod, ""))
 		})
 	}
-	long := lastWords(strings.Repeat("ü", mostMessage) + "!")
-	require.LessOrEqual(t, len(long), mostMessage+len("… "))
+	long := lastWords(strings.Repeat("ü", maxMessage) + "!")
+	require.LessOrEqual(t, len(long), maxMessage+len("… "))
 	require.True(t, utf8.ValidString(long))
 	require.True(t, strings.HasPrefix(long, "… ü") && strings.HasSuffix(long, "ü!"))
 }
@@ -330,16 +330,16 @@ func TestTooFewNodesCountsThoseThatAreKept(t *testing.T) {
 	require.Contains(t, out.Status.Message, "replicas [2] greater than number of nodes [0]")
 }
 
-// A cluster autoscaler adds nodes only for waiting pods: mostAhead loaders are created although no node fits,
+// A cluster autoscaler adds nodes only for waiting pods: maxAhead loaders are created although no node fits,
 // and the status quotes what their pods wait for.
 func TestLoadersWaitForNodesThatAreNotThere(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["timeoutForDataDownload"] = 40, "5m" })
 	s.Fitting = fitting(0)
 	words, out := s.plan()
-	require.Len(t, words, mostAhead)
-	require.Equal(t, "its claim is being created", out.Status.Nodes[mostAhead-1].Message)
-	require.Contains(t, out.Status.Nodes[mostAhead].Message, "no node is free for it")
-	for i := range mostAhead {
+	require.Len(t, words, maxAhead)
+	require.Equal(t, "its claim is being created", out.Status.Nodes[maxAhead-1].Message)
+	require.Contains(t, out.Status.Nodes[maxAhead].Message, "no node is free for it")
+	for i := range maxAhead {
 		s.claimed(i).Claim.Status.Phase = corev1.ClaimPending
 		s.Replicas[i].Volume, s.Replicas[i].Node = nil, ""
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/serve"
 )
 
-// mostSeries bounds the number of replicas of all datasets that have series of their own, and the number of
+// maxSeries bounds the number of replicas of all datasets that have series of their own, and the number of
 // volumes; the rest is only counted.
-const mostSeries = 2000
+const maxSeries = 2000
 
 // Metrics exposes the statuses of the datasets to Prometheus for as long as their VolumeManagers exist.
 type Metrics struct {
@@ -95,13 +95,13 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	listed, unlisted := 0, int64(0)
 	for i, v := range ranked {
 		of := []string{v.of.Namespace, v.of.Name, v.ID}
-		if i < mostSeries {
+		if i < maxSeries {
 			gauge(descReplicas, float64(v.Replicas), of...)
 			gauge(descReady, float64(v.ReadyReplicas), of...)
 			gauge(descFailed, serve.Bool(v.failed), of...)
 		}
 		nodes := nodesOf(*v.VolumeStatus)
-		nodes = nodes[:min(len(nodes), mostSeries-listed)]
+		nodes = nodes[:min(len(nodes), maxSeries-listed)]
 		listed += len(nodes)
 		unlisted += max(0, int64(v.Replicas)-int64(len(nodes)))
 		for _, r := range nodes {
@@ -109,7 +109,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	gauge(descUnlisted, float64(unlisted))
-	gauge(descUnlistedVolumes, float64(max(0, len(ranked)-mostSeries)))
+	gauge(descUnlistedVolumes, float64(max(0, len(ranked)-maxSeries)))
 }
 
 // ranked is a volume and its position in the order of series.

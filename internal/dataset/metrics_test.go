@@ -91,19 +91,19 @@ func TestMetricsAreBounded(t *testing.T) {
 	for series := range got {
 		count[strings.Fields(series)[0]]++
 	}
-	require.Equal(t, mostSeries, count["loaded_bytes"])
+	require.Equal(t, maxSeries, count["loaded_bytes"])
 	require.Equal(t, 300, count["replicas"])
-	require.InDelta(t, 300*50-mostSeries, got["unlisted_replicas"], 0)
+	require.InDelta(t, 300*50-maxSeries, got["unlisted_replicas"], 0)
 	require.Equal(t, got, gathered(t, m))
 
 	// However many datasets a namespace has, the failed ones of other namespaces have series.
-	for i := range 2 * mostSeries {
+	for i := range 2 * maxSeries {
 		m.Show(types.NamespacedName{Namespace: "first", Name: fmt.Sprintf("v-%d", i)}, []flexlvmv1.VolumeStatus{{ID: "a"}}, "a")
 	}
 	m.Show(types.NamespacedName{Namespace: "last", Name: "v"}, []flexlvmv1.VolumeStatus{{ID: "a"}, {ID: "b"}}, "b")
 	got = gathered(t, m)
 	require.InDelta(t, 1, got["failed last v b"], 0)
-	require.InDelta(t, 300+2*mostSeries+2-mostSeries, got["unlisted_volumes"], 0)
+	require.InDelta(t, 300+2*maxSeries+2-maxSeries, got["unlisted_volumes"], 0)
 	m.clear()
 	require.Equal(t, map[string]float64{"unlisted_replicas": 0, "unlisted_volumes": 0}, gathered(t, m))
 }

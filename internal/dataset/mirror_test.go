@@ -2,13 +2,13 @@ package dataset
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -216,58 +216,28 @@ func TestMirroredClaimIsDeleted(t *testing.T) {
 	require.Contains(t, out.Status.Message, "claim v-a-0 is being deleted, its content may not be uploaded")
 }
 
-// A replica of an older release keeps the meaning that resync had then, to fetch, and the status advises its
-// user.
-func TestResyncOfEarlierVersions(t *testing.T) {
+// A replica that was created without resync is kept when resync is set, and nothing is uploaded or fetched, whatever its
+// claim records. The same for a mirrored one when resync is removed.
+func TestResyncIsEdited(t *testing.T) {
 	for name, c := range map[string]struct {
-		kind  flexlvmv1.SourceType
-		text  flexlvmv1.OptionValue
-		other options
+		before, after flexlvmv1.OptionValue
 	}{
-		"true":        {flexlvmv1.SourceS3, "true", s3Options(nil)},
-		"an interval": {flexlvmv1.SourceS3, "10m", s3Options(nil)},
-		"Pachyderm":   {flexlvmv1.SourcePachyderm, "true", options{"repo": "r", "branch": "b", "inputPath": "/", "outputPath": "o"}},
+		"set":     {"", "true"},
+		"removed": {"true", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			v := volumeOf(c.kind, 1, c.other)
-			vm := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{v}}}
-			require.NoError(t, r.client.Create(t.Context(), vm))
-			r.runs()
-			claim := &corev1.PersistentVolumeClaim{}
-			require.NoError(t, r.client.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "v-a-0"}, claim))
-			delete(claim.Annotations, annotationResync) // as older releases created it
-			require.NoError(t, r.client.Update(t.Context(), claim))
-			vm = r.get()
-			vm.Spec.Volumes[0].Options["resync"] = c.text
-			require.NoError(t, r.client.Update(t.Context(), vm))
-			for range 4 {
-				require.NoError(t, r.look())
+			with := func(resync flexlvmv1.OptionValue) *stage {
+				return newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["resync"] = 1, resync })
 			}
-			require.Empty(t, r.deleted())
-			status := r.get().Status
-			require.Equal(t, flexlvmv1.StateRunning, status.State)
-			advice := meta.FindStatusCondition(status.Conditions, flexlvmv1.ConditionAdvice)
-			require.NotNil(t, advice)
-			require.Equal(t, metav1.ConditionTrue, advice.Status)
-			require.Contains(t, advice.Message, "write refresh in its place to go on fetching")
-			// The status records that meaning, which lasts without such a claim, until the option is edited.
-			require.NoError(t, r.client.Delete(t.Context(), claim))
-			for range 8 {
-				require.NoError(t, r.look())
-			}
-			status = r.get().Status
-			require.Equal(t, metav1.ConditionTrue, status.Conditions[2].Status)
-			require.NoError(t, r.client.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "v-a-0"}, claim))
-			require.Empty(t, claim.Finalizers)
-			require.Equal(t, resyncNone, claim.Annotations[annotationResync])
-			for _, text := range []flexlvmv1.OptionValue{"false", "true"} {
-				vm = r.get()
-				vm.Spec.Volumes[0].Options["resync"] = text
-				require.NoError(t, r.client.Update(t.Context(), vm))
-				require.NoError(t, r.look())
-			}
-			require.Empty(t, r.get().Status.Volumes[0].ResyncFetches)
+			s, edited := with(c.before), with(c.after)
+			delete(s.completed(0).Claim.Annotations, annotationResync)
+			s.Source, s.Config = edited.Source, edited.Config
+			got, out := s.plan()
+			require.Equal(t, "unlabel node-0", got[0])
+			require.NotRegexp(t, "delete| job |v-a-0", strings.Join(got, "; "))
+			require.Zero(t, out.Status.ReadyReplicas)
+			require.True(t, out.Failed)
+			require.Contains(t, out.Status.Message, "it is kept")
 		})
 	}
 }

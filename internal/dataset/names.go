@@ -11,11 +11,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// Values of annotationResync.
-const (
-	resyncNone   = "none"
-	resyncUpload = "upload"
-)
+// resyncUpload is the value of annotationResync.
+const resyncUpload = "upload"
 
 const (
 	// Finalizer keeps a VolumeManager until everything created for it is gone: node labels and
@@ -41,11 +38,7 @@ const (
 	// annotationUnmatched on a claim is since when its node has not matched nodeAffinity, in RFC 3339; empty or
 	// missing if it matches.
 	annotationUnmatched = "flexlvm.io/unmatched-since"
-	// annotationEndpoint on a claim is the server that its data is from. On a claim without it, annotationLoad
-	// does not include the server.
-	annotationEndpoint = "flexlvm.io/endpoint"
-	// annotationResync on a claim is the meaning of resync when the claim was created. A claim without it is of
-	// an older release, in which resync meant what refresh means now.
+	// annotationResync is upload on the claim of a mirrored volume.
 	annotationResync = "flexlvm.io/resync"
 	// annotationFinal on a claim that is being deleted is the state of its mirror, as RUN/PASSES, when no pod
 	// used the claim any more.
@@ -77,9 +70,6 @@ const (
 	annotationRefreshed = "flexlvm.io/refreshed"
 	// annotationRefreshedAt on a claim is when its last refresh ended, in RFC 3339.
 	annotationRefreshedAt = "flexlvm.io/refreshed-at"
-	// annotationVersions on the claim of a replica: it was created to hold versions. Claims of older releases
-	// do not have it, whatever their readers' PersistentVolume says now.
-	annotationVersions = "flexlvm.io/versions"
 	// annotationVisit on a claim is the UID of the last visit whose result is recorded.
 	annotationVisit = "flexlvm.io/visit"
 	// annotationAttempt on a Job identifies the load that it is for, see attempt.
@@ -98,8 +88,8 @@ const (
 	roleLoad   = "load"  // fills a replica
 	roleVisit  = "visit" // mounts a complete replica, to let it grow or to check its source
 	roleUpload = "put"   // uploads
-	// roleServe serves a complete replica to the loaders of others.
-	roleServe = "serve"
+	// rolePeerServer serves a complete replica to the loaders of others.
+	rolePeerServer = "serve"
 	// roleMirror uploads what changes, without end.
 	roleMirror = "mirror"
 )
@@ -137,13 +127,6 @@ func metaOf(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, name strin
 
 func hash(owner *flexlvmv1.VolumeManager, id string) string {
 	return replica.Hash(owner.Namespace, string(owner.UID), id)
-}
-
-// hasCurrentResync reports whether a claim was created by a release in which resync has its current meaning, which is
-// that of VCK, or holds what consumers wrote, which no release has ever overwritten with a fetch.
-func hasCurrentResync(claim client.Object) bool {
-	a := claim.GetAnnotations()
-	return a[annotationResync] != "" || a[replica.AnnotationWritable] != ""
 }
 
 // belongs reports whether an object was created for this volume.

@@ -30,7 +30,7 @@ func (r *reconciler) labelled(ctx context.Context, observed *Observed) ([]string
 // labelledOnce is labelled for one of many volumes of a VolumeManager. From the fifth volume on, it answers
 // from one list of all nodes, so that made-up former volumes do not cost one list each. Before any deletion,
 // confirm lists again.
-func (r *reconciler) labelledOnce(ctx context.Context, observed *Observed, s *snapshot) ([]string, error) {
+func (r *reconciler) labelledOnce(ctx context.Context, observed *Observed, s *cacheView) ([]string, error) {
 	const few = 4
 	if s.asked++; s.asked <= few {
 		return r.labelled(ctx, observed)

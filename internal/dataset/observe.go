@@ -22,8 +22,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// snapshot is everything that the caches hold about a VolumeManager.
-type snapshot struct {
+// cacheView is everything that the caches hold about a VolumeManager.
+type cacheView struct {
 	claims  []corev1.PersistentVolumeClaim
 	volumes []corev1.PersistentVolume // for consumers
 	jobs    []batchv1.Job
@@ -40,7 +40,7 @@ type snapshot struct {
 }
 
 // list reads everything about a VolumeManager from the caches.
-func (r *reconciler) list(ctx context.Context, owner *flexlvmv1.VolumeManager) (*snapshot, error) {
+func (r *reconciler) list(ctx context.Context, owner *flexlvmv1.VolumeManager) (*cacheView, error) {
 	claims, jobs, pods := &corev1.PersistentVolumeClaimList{}, &batchv1.JobList{}, &corev1.PodList{}
 	for _, list := range []client.ObjectList{claims, jobs, pods} {
 		err := r.cached.List(ctx, list, client.InNamespace(owner.Namespace), client.MatchingLabels{replica.LabelOwner: string(owner.UID)})
@@ -56,11 +56,11 @@ func (r *reconciler) list(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
-	return &snapshot{claims: claims.Items, volumes: volumes.Items, jobs: jobs.Items, pods: pods.Items, nodes: nodes}, nil
+	return &cacheView{claims: claims.Items, volumes: volumes.Items, jobs: jobs.Items, pods: pods.Items, nodes: nodes}, nil
 }
 
 // formerIDs returns the ids of volumes that have objects and are no longer in the spec.
-func formerIDs(owner *flexlvmv1.VolumeManager, s *snapshot) []string {
+func formerIDs(owner *flexlvmv1.VolumeManager, s *cacheView) []string {
 	var ids []string
 	add := func(object client.Object) { ids = append(ids, object.GetAnnotations()[replica.AnnotationVolumeID]) }
 	for i := range s.claims {
@@ -79,7 +79,7 @@ func formerIDs(owner *flexlvmv1.VolumeManager, s *snapshot) []string {
 }
 
 // observe returns the observed state of one volume, without the desired state.
-func (r *reconciler) observe(ctx context.Context, owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s *snapshot) (*Observed, error) {
+func (r *reconciler) observe(ctx context.Context, owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s *cacheView) (*Observed, error) {
 	out := &Observed{
 		Owner: owner, Config: v, Image: r.Image, Cluster: r.Cluster, Now: r.now(), StartedAt: r.startedAt,
 		Replicas: map[int]*Replica{},
@@ -102,7 +102,7 @@ func (r *reconciler) observe(ctx context.Context, owner *flexlvmv1.VolumeManager
 
 // addLoaders adds the Jobs of a volume and their pods. A pod that has not ended and whose Job is gone still
 // writes.
-func (s *Observed) addLoaders(from *snapshot) {
+func (s *Observed) addLoaders(from *cacheView) {
 	lost := notReady(from.nodes, s.Now)
 	for i := range from.jobs {
 		if job := &from.jobs[i]; belongs(job, s.Owner, s.Config.ID) {
@@ -139,7 +139,7 @@ func (s *Observed) replicaOf(object client.Object) *Replica {
 	return s.Replicas[index]
 }
 
-func (r *reconciler) addVolumes(ctx context.Context, out *Observed, s *snapshot) error {
+func (r *reconciler) addVolumes(ctx context.Context, out *Observed, s *cacheView) error {
 	volumes := &corev1.PersistentVolumeList{}
 	if err := r.cached.List(ctx, volumes, client.MatchingLabels{replica.LabelDataset: out.hash()}); err != nil {
 		return fmt.Errorf("list PersistentVolumes of dataset %s: %w", out.hash(), err)
@@ -203,9 +203,9 @@ func newestPod(pods []*corev1.Pod) *corev1.Pod {
 }
 
 // readSource adds the desired state. The error is for the user: it says what to write.
-func (r *reconciler) readSource(ctx context.Context, observed *Observed, s *snapshot) error {
+func (r *reconciler) readSource(ctx context.Context, observed *Observed, s *cacheView) error {
 	var err error
-	if observed.Source, err = parseSource(observed.Config, observed.fetches() != ""); err != nil {
+	if observed.Source, err = ParseSource(observed.Config); err != nil {
 		return err
 	}
 	if share := observed.Source.NFS; share != nil && !allowed(share, r.Shares) {
@@ -239,7 +239,7 @@ func (r *reconciler) readSource(ctx context.Context, observed *Observed, s *snap
 
 // release adds what has to be read from the API server before a release: which nodes carry the label, and which
 // pods use the claims.
-func (r *reconciler) release(ctx context.Context, observed *Observed, s *snapshot) error {
+func (r *reconciler) release(ctx context.Context, observed *Observed, s *cacheView) error {
 	var err error
 	if observed.Labelled, err = r.labelledOnce(ctx, observed, s); err != nil {
 		return err
@@ -260,7 +260,7 @@ func (r *reconciler) release(ctx context.Context, observed *Observed, s *snapsho
 
 // addConsumers adds the pods that use the volume if a replica is to leave its node, is being deleted before its
 // upload, or may be displaced.
-func (r *reconciler) addConsumers(ctx context.Context, observed *Observed, s *snapshot) error {
+func (r *reconciler) addConsumers(ctx context.Context, observed *Observed, s *cacheView) error {
 	leaves := observed.needsConsumers()
 	for _, rep := range observed.Replicas {
 		leaves = leaves || observed.mustLeaveNode(rep) != "" || isDeletedBeforeUpload(rep)
@@ -317,7 +317,7 @@ func lastSeen(pod *corev1.Pod) time.Time {
 // answer has no report. In each pass, the loaders of a VolumeManager have askAllTimeout together, so that silent ones do
 // not hold up other VolumeManagers. Each volume gets an equal share of what is left, so that they do not keep later
 // volumes of their own from being asked either.
-func (r *reconciler) askLoaders(ctx context.Context, observed *Observed, s *snapshot) {
+func (r *reconciler) askLoaders(ctx context.Context, observed *Observed, s *cacheView) {
 	start := time.Now()
 	asking, cancel := context.WithTimeout(ctx, (askAllTimeout-s.asking)/time.Duration(1+s.unasked))
 	defer cancel()

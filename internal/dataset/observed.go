@@ -155,12 +155,12 @@ func reportOf(pod *corev1.Pod) *protocol.Status {
 	return out
 }
 
-// mostMessage bounds how much of a loader's message goes into a status: enough for any message of flexlvm's
+// maxMessage bounds how much of a loader's message goes into a status: enough for any message of flexlvm's
 // loader; another program may send anything.
-const mostMessage = 1024
+const maxMessage = 1024
 
 func clip(message string) string {
-	return volume.Clip(message, mostMessage, " …")
+	return volume.Clip(message, maxMessage, " …")
 }
 
 // lastWords returns the last lines of a log. A loader that leaves no result has the end of its log as
@@ -175,10 +175,10 @@ func lastWords(log string) string {
 		}
 	}
 	words := strings.Join(lines, "; ")
-	if len(words) <= mostMessage {
+	if len(words) <= maxMessage {
 		return words
 	}
-	return "… " + strings.ToValidUTF8(words[len(words)-mostMessage:], "")
+	return "… " + strings.ToValidUTF8(words[len(words)-maxMessage:], "")
 }
 
 // loadedReport returns the report that was recorded when a replica became complete.
@@ -221,15 +221,15 @@ func isEndCondition(c batchv1.JobCondition) bool {
 	return c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed
 }
 
-// mostLag is how much later than the end of a Job the end of its pod may be observed.
-const mostLag = 30 * time.Second
+// maxLag is how much later than the end of a Job the end of its pod may be observed.
+const maxLag = 30 * time.Second
 
 // asOfPods returns a Job as if it had not ended if its last pod has not been observed to end in the same way:
 // each kind of object is watched separately, and the pod holds the result, such as a revision or the reason of
 // a failure.
 func asOfPods(job *batchv1.Job, pods []*corev1.Pod, now time.Time) (seen *batchv1.Job, lags bool) {
 	at := jobEndTime(job)
-	if at.IsZero() || now.Sub(at).Abs() > mostLag { // also if the Job's clock is ahead
+	if at.IsZero() || now.Sub(at).Abs() > maxLag { // also if the Job's clock is ahead
 		return job, false
 	}
 	last := newestPod(pods)
@@ -258,23 +258,19 @@ var longAgo = time.Unix(0, 0)
 
 // jobEndByOwnClock returns when an ended Job ended, by this controller's clock. Other clocks set the Job's own times,
 // and one that stays wrong must not make the Job appear to have ended long ago in every pass. So an end before this
-// controller created the Job, or in the future, counts as that creation (for a Job of an older release, as its creation
-// timestamp); and if that is in the future too, as longAgo.
+// controller created the Job, or in the future, counts as that creation; and if that is in the future too, as longAgo.
 func jobEndByOwnClock(job *batchv1.Job, now time.Time) time.Time {
 	at, made := jobEndTime(job), timeOf(job, annotationMade)
-	switch {
-	case made.IsZero():
-		made = job.CreationTimestamp.Time
-	case made.After(at) && !made.After(now):
+	if made.After(at) && !made.After(now) {
 		return made
 	}
 	return clampFuture(at, made, now)
 }
 
-// clampFuture returns at, but no future time: now if at is ahead, or otherwise if at is ahead by more than mostLag;
+// clampFuture returns at, but no future time: now if at is ahead, or otherwise if at is ahead by more than maxLag;
 // longAgo if that is ahead by more than longAhead.
 func clampFuture(at, otherwise, now time.Time) time.Time {
-	if at.Sub(now) > mostLag {
+	if at.Sub(now) > maxLag {
 		at = otherwise
 	}
 	switch {

@@ -20,7 +20,7 @@ import (
 // displace asks replicas of other datasets to make way for the first starved replica that this helps: with
 // replicas: All each waits for a node of its own, and the node of the first may have nothing to displace. The
 // request is first recorded on the replica's own claim, which bounds how often this is done.
-func (r *reconciler) displace(ctx context.Context, observed *Observed, starved []int, s *snapshot) error {
+func (r *reconciler) displace(ctx context.Context, observed *Observed, starved []int, s *cacheView) error {
 	all, err := r.occupants(ctx, observed, nodesFitting(observed, starved, s.nodes))
 	if err != nil || len(all) == 0 {
 		return err // without an occupant, no more requests to the API server

@@ -102,7 +102,7 @@ func (c *crowded) displaced() (by string, err error) {
 	}
 	c.owner.Status = status
 	require.NoError(c, c.client.Status().Update(c.Context(), c.owner))
-	err = c.displace(c.Context(), c.starving, starved, &snapshot{nodes: c.nodes})
+	err = c.displace(c.Context(), c.starving, starved, &cacheView{nodes: c.nodes})
 	got := &corev1.PersistentVolumeClaim{}
 	c.fail = nil
 	require.NoError(c, c.client.Get(c.Context(), client.ObjectKeyFromObject(c.claim), got))

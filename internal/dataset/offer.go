@@ -35,7 +35,7 @@ func (s *Observed) own() Offer {
 
 // readOffer adds the offer of another namespace. Before anything is deleted for a missing offer, the API server
 // itself has to confirm that; an error changes nothing.
-func (r *reconciler) readOffer(ctx context.Context, observed *Observed, s *snapshot) error {
+func (r *reconciler) readOffer(ctx context.Context, observed *Observed, s *cacheView) error {
 	offer, err := r.offerOf(ctx, r.cached, observed)
 	if err == nil && offer.Refused != "" && (observed.Readers.Claim != nil || observed.Readers.Volume != nil) {
 		offer, err = r.offerOf(ctx, r.live, observed)
@@ -130,14 +130,14 @@ func (r *reconciler) addShares(ctx context.Context, out *Observed) error {
 	return nil
 }
 
-// mostShares bounds the number of claims of other namespaces in the status.
-const mostShares = 50
+// maxShares bounds the number of claims of other namespaces in the status.
+const maxShares = 50
 
 // sharedClaims returns the names of the claims of other namespaces.
 func (s *Observed) sharedClaims() []string {
 	var out []string
 	for i, key := range s.SharedBy {
-		if i == mostShares {
+		if i == maxShares {
 			break
 		}
 		out = append(out, key.Namespace+"/"+key.Name)

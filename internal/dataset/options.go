@@ -10,8 +10,8 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// mostParallel is the loader's own limit.
-const mostParallel = 1024
+// maxParallel is the loader's own limit.
+const maxParallel = 1024
 
 // checkOutput rejects an outputURL that could not be uploaded to, or not with all content. An upload sends one
 // replica, to the server and with the credentials of the source.
@@ -91,8 +91,8 @@ func checkBounds(options map[string]string) error {
 	if text == "" {
 		return nil
 	}
-	if n, err := strconv.ParseInt(text, 0, 64); err != nil || n < 0 || n > mostParallel {
-		return fmt.Errorf("parallel %q has to be how many requests may be open at once, from 1 to %d, or 0 to have it chosen", text, mostParallel)
+	if n, err := strconv.ParseInt(text, 0, 64); err != nil || n < 0 || n > maxParallel {
+		return fmt.Errorf("parallel %q has to be how many requests may be open at once, from 1 to %d, or 0 to have it chosen", text, maxParallel)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,11 +14,11 @@ import (
 )
 
 const (
-	// mostPeers bounds the number of peers that a loader copies from.
-	mostPeers = 8
-	// serverStarts is how long the server of a peer may take to start, and a loader on its replica to end
+	// maxPeers bounds the number of peers that a loader copies from.
+	maxPeers = 8
+	// peerServerStartTime is how long the server of a peer may take to start, and a loader on its replica to end
 	// before. After that, other replicas are loaded from the source, as if the peer did not exist.
-	serverStarts = 2 * time.Minute
+	peerServerStartTime = 2 * time.Minute
 )
 
 // peering is the state of copying between replicas. A replica copies from all that serve, and as many copy at
@@ -49,11 +50,11 @@ func (p *planner) peering() peering {
 		}
 	}
 	var able []int
-	able, out.digest = p.ableToServe()
+	able, out.digest = p.ableToServePeers()
 	out.choose(p, able, named, wanting)
 	for _, index := range able {
 		if out.servers[index] {
-			out.countServer(index, p.Replicas[index], p.Now)
+			out.countPeerServer(index, p.Replicas[index], p.Now)
 		}
 	}
 	return out
@@ -76,27 +77,27 @@ func (o *peering) countLoader(r *Replica, complete bool, named map[string]bool) 
 	}
 }
 
-// countServer counts a replica that is to serve as ready or coming.
-func (o *peering) countServer(index int, r *Replica, now time.Time) {
-	if isServing(r) && jobEndTime(r.Job).IsZero() && ready(r.Pod) && r.Pod.Status.PodIP != "" {
+// countPeerServer counts a replica that is to serve as ready or coming.
+func (o *peering) countPeerServer(index int, r *Replica, now time.Time) {
+	if isPeerServer(r) && jobEndTime(r.Job).IsZero() && ready(r.Pod) && r.Pod.Status.PodIP != "" {
 		o.ready = append(o.ready, index)
 		return
 	}
-	o.coming = o.coming || servesSoon(r, now)
+	o.coming = o.coming || startsServingPeersSoon(r, now)
 }
 
-// servesSoon reports whether it is worth waiting for a replica that is to serve and does not yet: a refresh
-// takes hours, and on a node that is down a Job never ends.
-func servesSoon(r *Replica, now time.Time) bool {
+// startsServingPeersSoon reports whether it is worth waiting for a replica that is to serve and does not yet: a
+// refresh takes hours, and on a node that is down a Job never ends.
+func startsServingPeersSoon(r *Replica, now time.Time) bool {
 	switch {
 	case r.Job == nil:
 		return !r.Busy
 	case isDeleting(r.Job):
-		return r.Job.Labels[labelRole] != roleServe && now.Sub(r.Job.DeletionTimestamp.Time) < serverStarts
+		return r.Job.Labels[labelRole] != rolePeerServer && now.Sub(r.Job.DeletionTimestamp.Time) < peerServerStartTime
 	case jobEndTime(r.Job).IsZero():
-		return now.Sub(r.Job.CreationTimestamp.Time) < serverStarts
+		return now.Sub(r.Job.CreationTimestamp.Time) < peerServerStartTime
 	}
-	return r.Job.Labels[labelRole] != roleServe // the Job is deleted in this plan
+	return r.Job.Labels[labelRole] != rolePeerServer // the Job is deleted in this plan
 }
 
 // isVisited reports whether a complete replica has a loader that runs or is being deleted. It has to be gone
@@ -105,12 +106,12 @@ func isVisited(r *Replica) bool {
 	if r.Job == nil {
 		return r.Busy
 	}
-	return r.Job.Labels[labelRole] != roleServe && (isDeleting(r.Job) || jobEndTime(r.Job).IsZero())
+	return r.Job.Labels[labelRole] != rolePeerServer && (isDeleting(r.Job) || jobEndTime(r.Job).IsZero())
 }
 
-// isServing reports whether a replica has a Job that serves it.
-func isServing(r *Replica) bool {
-	return r.Job != nil && r.Job.Labels[labelRole] == roleServe && !isDeleting(r.Job)
+// isPeerServer reports whether a replica has a Job that serves it.
+func isPeerServer(r *Replica) bool {
+	return r.Job != nil && r.Job.Labels[labelRole] == rolePeerServer && !isDeleting(r.Job)
 }
 
 // choose selects the replicas that are to serve: those that others copy from, and then up to the number wanted,
@@ -121,18 +122,29 @@ func (o *peering) choose(p *planner, able []int, named map[string]bool, wanting 
 			o.servers[index] = true
 		}
 	}
-	for _, may := range []func(*Replica) bool{isServing, func(r *Replica) bool { return !isVisited(r) }, isVisited} {
-		for _, index := range able {
-			if len(o.servers) < wanting && may(p.Replicas[index]) {
-				o.servers[index] = true
-			}
+	ranked := slices.Clone(able)
+	slices.SortStableFunc(ranked, func(a, b int) int { return cmp.Compare(serverRank(p.Replicas[a]), serverRank(p.Replicas[b])) })
+	for _, index := range ranked {
+		if len(o.servers) < wanting {
+			o.servers[index] = true
 		}
 	}
 }
 
+// serverRank ranks the replicas that could serve; lower ranks are chosen first.
+func serverRank(r *Replica) int {
+	switch {
+	case isPeerServer(r):
+		return 0
+	case !isVisited(r):
+		return 1
+	}
+	return 2
+}
+
 // wantsPeers reports whether a replica is to be copied, or is about to be.
 func (p *planner) wantsPeers(index int, r *Replica) bool {
-	if !p.isWanted(index) || p.assignments == nil && index >= p.nodes+mostAhead {
+	if !p.isWanted(index) || p.assignments == nil && index >= p.nodes+maxAhead {
 		return false
 	}
 	claim := replicaName(p.Owner.Name, p.Config.ID, index)
@@ -161,9 +173,9 @@ func stuck(r *Replica, now time.Time) bool {
 	})
 }
 
-// ableToServe returns the complete replicas that stay and hold the same content: that of most of them, if the
+// ableToServePeers returns the complete replicas that stay and hold the same content: that of most of them, if the
 // source changed in between.
-func (p *planner) ableToServe() (able []int, digest string) {
+func (p *planner) ableToServePeers() (able []int, digest string) {
 	holders := map[string][]int{}
 	for _, index := range p.indexes() {
 		r := p.Replicas[index]
@@ -209,7 +221,7 @@ func (p *planner) begin(index int, r *Replica, status *flexlvmv1.ReplicaStatus) 
 func (p *planner) copyFrom() copying {
 	o := &p.peers
 	out := copying{digest: o.digest, refreshRequest: p.refreshRequest()}
-	for i := range min(len(o.ready), mostPeers) {
+	for i := range min(len(o.ready), maxPeers) {
 		r := p.Replicas[o.ready[(i+o.rotations)%len(o.ready)]]
 		out.claims, out.addresses = append(out.claims, r.Claim.Name), append(out.addresses, r.Pod.Status.PodIP)
 		if r.Claim.Annotations[annotationRefreshed] != out.refreshRequest {
@@ -243,23 +255,23 @@ func (p *planner) giveUpPeers(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	)
 }
 
-// servesPeers plans the server of a complete replica, and reports whether its Job is used for that. The
+// planPeerServer plans the server of a complete replica, and reports whether its Job is used for that. The
 // server's mount also lets kubelet grow the volume.
-func (p *planner) servesPeers(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
-	serving := r.Job != nil && r.Job.Labels[labelRole] == roleServe
+func (p *planner) planPeerServer(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
+	hasServerJob := r.Job != nil && r.Job.Labels[labelRole] == rolePeerServer
 	wanted := p.peers.servers[index] && status.State == flexlvmv1.ReplicaComplete
-	if !serving && (!wanted || isVisited(r)) {
+	if !hasServerJob && (!wanted || isVisited(r)) {
 		return false
 	}
 	p.requeueAfter(whileLoading)
 	switch {
-	case isServing(r) && !wanted:
+	case isPeerServer(r) && !wanted:
 		p.do(Action{Verb: Delete, Object: r.Job})
 	case !wanted:
 	case r.Job == nil:
-		p.do(Action{Verb: Create, Object: p.task(index, r.Claim).serve()})
+		p.do(Action{Verb: Create, Object: p.task(index, r.Claim).peerServerJob()})
 	case isDeleting(r.Job) || jobEndTime(r.Job).IsZero(): // it serves, or has not ended
-	case serving:
+	case hasServerJob:
 		_, _, why := jobResult(r.Job)
 		status.Message = "it cannot be copied: " + failure(r.Pod, why)
 		p.recreateLater(r.Job)

@@ -40,10 +40,10 @@ func (s *stage) indexed(index int) *Replica {
 	return r
 }
 
-// serving adds a complete replica that serves to others.
-func (s *stage) serving(index int) *Replica {
+// peerServer adds a complete replica that serves to others.
+func (s *stage) peerServer(index int) *Replica {
 	r := s.indexed(index)
-	r.Job = s.task(index, r.Claim).serve()
+	r.Job = s.task(index, r.Claim).peerServerJob()
 	r.Job.CreationTimestamp = metav1.NewTime(now)
 	r.Pod = &corev1.Pod{Status: corev1.PodStatus{
 		Phase: corev1.PodRunning, PodIP: fmt.Sprintf("10.0.0.%d", index), Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
@@ -119,7 +119,7 @@ func TestPeersAskTheSourceInTurns(t *testing.T) {
 // A copying loader whose node does not answer does not block other copies.
 func TestPeersCopyWhereALoaderIsLost(t *testing.T) {
 	s := newRack(t, 3)
-	s.serving(0)
+	s.peerServer(0)
 	r := s.copying(1, 0)
 	s.claimed(2)
 	s.requirePlan()
@@ -149,7 +149,7 @@ func TestLoaderOnANodeThatDoesNotAnswer(t *testing.T) {
 		}
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-0"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: c.status, LastTransitionTime: metav1.NewTime(now.Add(-c.since))}}}}
-		s.addLoaders(&snapshot{jobs: []batchv1.Job{*job}, pods: []corev1.Pod{pod}, nodes: []*corev1.Node{node}})
+		s.addLoaders(&cacheView{jobs: []batchv1.Job{*job}, pods: []corev1.Pod{pod}, nodes: []*corev1.Node{node}})
 		require.Equal(t, c.want, s.Replicas[0].NodeNotReady, name)
 	}
 }
@@ -172,7 +172,7 @@ func TestPeersServeWhileOthersLoad(t *testing.T) {
 	s.Replicas[0].Job = nil
 	out := s.requirePlan("create job v-a-0")
 	job := created(out)
-	require.Equal(t, roleServe, job.Labels[labelRole])
+	require.Equal(t, rolePeerServer, job.Labels[labelRole])
 	require.Equal(t, []string{"serve", "--address=:8091", "--progress=json", "--result=/dev/termination-log", "--listen=:8090", "--versions=/data", "--peers-dir=/peers", "--peers-dataset=" + s.hash(), "--", "/data"}, argsOf(job))
 	pod := job.Spec.Template.Spec
 	require.NotNil(t, pod.Containers[0].ReadinessProbe)
@@ -181,7 +181,7 @@ func TestPeersServeWhileOthersLoad(t *testing.T) {
 	require.True(t, pod.Containers[0].VolumeMounts[0].ReadOnly)
 	require.Contains(t, out.Status.Nodes[1].Message, "waits for a replica that it can be copied from")
 
-	s.serving(0)
+	s.peerServer(0)
 	out = s.requirePlan("create job v-a-1")
 	job = created(out)
 	require.Equal(t, "v-a-0", job.Annotations[annotationPeers])
@@ -222,7 +222,7 @@ func TestPeersDouble(t *testing.T) {
 				var index int
 				_, err := fmt.Sscanf(job.Name, "v-a-%d", &index)
 				require.NoError(t, err)
-				s.serving(index)
+				s.peerServer(index)
 			}
 		}
 	}
@@ -232,7 +232,7 @@ func TestPeersDouble(t *testing.T) {
 
 func TestPeersThatFailLeadToTheSource(t *testing.T) {
 	s := newRack(t, 2)
-	s.serving(0)
+	s.peerServer(0)
 	r := s.copying(1, 0)
 	fail := func(message string) {
 		r.Pod.Status.Phase = corev1.PodFailed
@@ -267,18 +267,18 @@ func TestPeersThatFailLeadToTheSource(t *testing.T) {
 // A server that does not start or cannot serve does not block loads: they ask the source.
 func TestPeersThatDoNotServe(t *testing.T) {
 	s := newRack(t, 2)
-	r := s.serving(0)
+	r := s.peerServer(0)
 	s.claimed(1)
 	r.Pod = nil
 	s.requirePlan()
-	r.Job.CreationTimestamp = metav1.NewTime(now.Add(-serverStarts))
+	r.Job.CreationTimestamp = metav1.NewTime(now.Add(-peerServerStartTime))
 	require.False(t, copies(created(s.requirePlan("create job v-a-1"))))
 
-	r = s.serving(0)
+	r = s.peerServer(0)
 	r.Job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Second))}}
 	s.requirePlan("create job v-a-1")
 
-	// A replica of an older release has no index, so it cannot serve.
+	// A replica without an index cannot serve.
 	s.completed(0)
 	s.requirePlan("create job v-a-1")
 	require.False(t, copies(created(s.requirePlan("create job v-a-1"))))
@@ -287,7 +287,7 @@ func TestPeersThatDoNotServe(t *testing.T) {
 // A replica that is to be evicted does not serve.
 func TestPeersThatGo(t *testing.T) {
 	s := newRack(t, 2)
-	r := s.serving(0)
+	r := s.peerServer(0)
 	s.claimed(1)
 	r.Volume.Annotations[replica.AnnotationEvict] = "x"
 	got, out := s.plan()
@@ -310,9 +310,9 @@ func withoutAnnotate(words []string) []string {
 // If the source changed between two loads, the content that most replicas hold is copied.
 func TestPeersHoldTheSame(t *testing.T) {
 	s := newRack(t, 4)
-	s.serving(0).Claim.Annotations[annotationLoaded] = strings.Replace(indexed, "sha256:a", "sha256:b", 1)
-	s.serving(1)
-	s.serving(2)
+	s.peerServer(0).Claim.Annotations[annotationLoaded] = strings.Replace(indexed, "sha256:a", "sha256:b", 1)
+	s.peerServer(1)
+	s.peerServer(2)
 	s.claimed(3)
 	got, out := s.plan()
 	require.Contains(t, got, "create job v-a-3")

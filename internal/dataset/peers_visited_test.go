@@ -13,7 +13,7 @@ import (
 )
 
 // A complete replica with a running loader, which may take hours or never end on a node that is down, is not
-// chosen to serve while others are idle, and is waited for at most for serverStarts.
+// chosen to serve while others are idle, and is waited for at most for peerServerStartTime.
 func TestPeersThatAreVisited(t *testing.T) {
 	for name, busy := range map[string]func(*stage, *Replica){
 		"refreshed": func(s *stage, r *Replica) { r.goes(Action{Object: s.task(0, r.Claim).visit(true)}, now, "", "") },
@@ -28,7 +28,7 @@ func TestPeersThatAreVisited(t *testing.T) {
 			s.claimed(3)
 			busy(s, s.Replicas[0])
 			out := s.requirePlan("create job v-a-1")
-			require.Equal(t, roleServe, created(out).Labels[labelRole])
+			require.Equal(t, rolePeerServer, created(out).Labels[labelRole])
 			require.Contains(t, out.Status.Nodes[3].Message, "waits for a replica that it can be copied from")
 
 			s = newRack(t, 2, "sourceLoaders", "2")
@@ -36,20 +36,20 @@ func TestPeersThatAreVisited(t *testing.T) {
 			s.claimed(1)
 			busy(s, s.Replicas[0])
 			if job := s.Replicas[0].Job; job != nil {
-				job.CreationTimestamp = metav1.NewTime(now.Add(time.Second - serverStarts))
+				job.CreationTimestamp = metav1.NewTime(now.Add(time.Second - peerServerStartTime))
 				s.requirePlan() // it may end in a moment
-				job.CreationTimestamp = metav1.NewTime(now.Add(-serverStarts))
+				job.CreationTimestamp = metav1.NewTime(now.Add(-peerServerStartTime))
 			}
 			require.False(t, copies(created(s.requirePlan("create job v-a-1"))))
 		})
 	}
-	// The Job of a load that took hours is waited for while it is being deleted, for serverStarts at most.
+	// The Job of a load that took hours is waited for while it is being deleted, for peerServerStartTime at most.
 	s := newRack(t, 2)
 	r := s.indexed(0)
 	s.claimed(1)
 	r.Job.CreationTimestamp, r.Job.DeletionTimestamp = metav1.NewTime(now.Add(-time.Hour)), &metav1.Time{Time: now.Add(-time.Second)}
 	s.requirePlan()
-	r.Job.DeletionTimestamp.Time = now.Add(-serverStarts)
+	r.Job.DeletionTimestamp.Time = now.Add(-peerServerStartTime)
 	s.requirePlan("create job v-a-1")
 }
 

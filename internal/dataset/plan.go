@@ -65,7 +65,6 @@ func Plan(observed *Observed) Outcome {
 		p.planReplicas()
 	}
 	p.deleteForgotten()
-	p.out.Advice = append(p.out.Advice, observed.Source.Advice...)
 	return p.out
 }
 
@@ -111,7 +110,7 @@ func readersSource(owner string, v flexlvmv1.VolumeConfig, readOnly bool) *flexl
 func (p *planner) planReplicas() {
 	p.nodes = p.countNodes()
 	p.countVisits()
-	p.adviseRefresh()
+	p.out.Refreshes = p.Source.Refresh != nil || p.refreshRequest() != ""
 	p.deleteUploadJob() // it was for a release that is no longer wanted
 	if p.Source.Writable() {
 		p.out.Status.VolumeSource = &flexlvmv1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
@@ -147,9 +146,9 @@ func (p *planner) planReplicas() {
 			label = append(label, Action{Verb: Label, Node: node, Key: p.label()})
 		}
 	}
-	// Replicas that are already complete serve, whatever happens to the others.
+	// Replicas that are already complete are usable, whatever happens to the others.
 	p.out.Actions = slices.Concat(unlabel, label, p.out.Actions)
-	p.summarize()
+	p.summarizeReplicas()
 	p.truncateStatus(indexes)
 }
 
@@ -180,7 +179,6 @@ func (p *planner) planReplica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 		p.planLoading(index, r, &status)
 	}
 	if stays(status.State) {
-		p.adopt(index, r)
 		p.recordMatch(r, &status)
 	}
 	return status
@@ -188,6 +186,11 @@ func (p *planner) planReplica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 
 func (p *planner) isComplete(index int, r *Replica) bool {
 	return r.Claim != nil && p.isOfLoad(r, replica.AnnotationComplete, index)
+}
+
+// isOfLoad reports whether an annotation of a claim names the wanted load.
+func (p *planner) isOfLoad(r *Replica, key string, index int) bool {
+	return r.Claim.Annotations[key] == p.Source.Load(index)
 }
 
 // outdated returns why a wanted replica has to go; empty if it can stay.
@@ -245,14 +248,11 @@ func (p *planner) planAbsent(index int, r *Replica, status *flexlvmv1.ReplicaSta
 		}
 	case r.Claim != nil:
 		status.State, status.Message = flexlvmv1.ReplicaLeaving, "its claim is deleted as soon as no pod uses it"
-	case p.assignments == nil && index >= p.nodes+mostAhead:
+	case p.assignments == nil && index >= p.nodes+maxAhead:
 		status.Message = "no node is free for it, and other replicas already wait for nodes"
 	default:
 		status.Message = "its claim is being created"
 		claim := replicaClaim(p.Owner, p.Config, p.Source, index, p.assignments[index].node)
-		if p.versioned() {
-			claim.Annotations[annotationVersions] = "true"
-		}
 		if p.remembered(index, claim.Name).State == flexlvmv1.ReplicaDisplaced {
 			claim.Annotations[annotationWasDisplaced] = p.Now.UTC().Format(time.RFC3339)
 		}
@@ -282,7 +282,7 @@ func (p *planner) planLoading(index int, r *Replica, status *flexlvmv1.ReplicaSt
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader is being restarted"
 	case succeeded:
 		status.State, status.Progress = flexlvmv1.ReplicaLoading, progressOf(reportOf(r.Pod))
-		if p.labelNode(r, p.Source.Stream && p.wasServing(r)) {
+		if p.labelNode(r, p.Source.Stream && p.wasLabelled(r)) {
 			p.out.Status.ReadyReplicas++
 		}
 		p.do(p.recordComplete(index, r))
@@ -294,9 +294,9 @@ func (p *planner) planLoading(index int, r *Replica, status *flexlvmv1.ReplicaSt
 	}
 }
 
-// wasServing reports whether the replica's node carries the label. A streaming replica keeps it between the end of its
+// wasLabelled reports whether the replica's node carries the label. A streaming replica keeps it between the end of its
 // load and the record of its completion.
-func (p *planner) wasServing(r *Replica) bool { return slices.Contains(p.Labelled, r.Node) }
+func (p *planner) wasLabelled(r *Replica) bool { return slices.Contains(p.Labelled, r.Node) }
 
 // running reports the progress of a loader. A loader that is too busy to answer is at least as far as before.
 func (p *planner) running(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
@@ -346,9 +346,9 @@ func (p *planner) recordComplete(index int, r *Replica) Action {
 	}
 }
 
-// planServing plans a complete replica that is not displaced: it is labelled for pods and grows, unless its node asks
+// planUsable plans a complete replica that is not displaced: it is labelled for pods and grows, unless its node asks
 // for its room or lacks its volume group.
-func (p *planner) planServing(r *Replica, status *flexlvmv1.ReplicaStatus) {
+func (p *planner) planUsable(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	status.State, status.Progress = flexlvmv1.ReplicaComplete, progressOf(loadedReport(r.Claim))
 	if r.Volume == nil || r.Node == "" {
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its PersistentVolume or its node is not known yet"

@@ -56,7 +56,6 @@ func newStage(t *testing.T, changes ...func(*flexlvmv1.VolumeConfig)) *stage {
 // claimed adds a replica whose claim is bound on node-<index>.
 func (s *stage) claimed(index int) *Replica {
 	r := &Replica{Claim: replicaClaim(s.Owner, s.Config, s.Source, index, ""), Node: fmt.Sprintf("node-%d", index)}
-	r.Claim.Annotations[annotationVersions] = "true"
 	r.Claim.UID = types.UID(fmt.Sprintf("claim-%d", index))
 	r.Claim.Status.Phase, r.Claim.Status.Capacity = corev1.ClaimBound, corev1.ResourceList{corev1.ResourceStorage: s.Source.Capacity}
 	r.Volume = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{

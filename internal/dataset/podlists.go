@@ -1,7 +1,6 @@
 package dataset
 
 import (
-	"cmp"
 	"maps"
 	"sync"
 	"time"
@@ -14,7 +13,7 @@ const maxListGap = 30 * time.Second
 // podLists records when pods were listed, by the hashes of their volumes or by the UIDs of Jobs without pods. It is not
 // persisted, because the previous process may have ended long ago.
 type podLists struct {
-	gap time.Duration // the longest pause between two lists; 0: maxListGap
+	gap time.Duration // the longest pause between two lists
 	mu  sync.Mutex
 	of  map[string]podList
 }
@@ -27,7 +26,7 @@ type podList struct{ since, last time.Time }
 func (l *podLists) add(key string, at time.Time) (since time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.of, func(_ string, was podList) bool { return at.Sub(was.last) > cmp.Or(l.gap, maxListGap) })
+	maps.DeleteFunc(l.of, func(_ string, was podList) bool { return at.Sub(was.last) > l.gap })
 	if l.of == nil {
 		l.of = map[string]podList{}
 	}

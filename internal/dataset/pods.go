@@ -26,13 +26,13 @@ type users struct {
 // A user is a pod that uses a volume.
 type user struct{ pod, node string }
 
-// firstOf returns the first mostInFull names of a list, and how many more there are: a message that names thousands of
+// firstOf returns the first maxInFull names of a list, and how many more there are: a message that names thousands of
 // pods would not fit into the status.
 func firstOf(names []string) string {
-	if len(names) <= mostInFull {
+	if len(names) <= maxInFull {
 		return strings.Join(names, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:mostInFull], ", "), len(names)-mostInFull)
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxInFull], ", "), len(names)-maxInFull)
 }
 
 // namespaces returns the namespaces whose pods may use the volume.
@@ -82,7 +82,7 @@ func (r *reconciler) consumers(ctx context.Context, observed *Observed, each fun
 // consumersOnce returns the pods that use one of the volumes of a round, and when they were listed. A namespace
 // is listed once for all volumes: one list for each could take longer than maxListGap. Before anything is
 // given up, confirmUnused lists again.
-func (r *reconciler) consumersOnce(ctx context.Context, observed *Observed, s *snapshot) (out []user, at time.Time, err error) {
+func (r *reconciler) consumersOnce(ctx context.Context, observed *Observed, s *cacheView) (out []user, at time.Time, err error) {
 	at = r.now()
 	for _, namespace := range observed.namespaces() {
 		found, known := s.users[namespace]

@@ -22,7 +22,7 @@ import (
 // alone.
 func TestConsumersOnce(t *testing.T) {
 	r := newRig(t)
-	s := &snapshot{}
+	s := &cacheView{}
 	for _, id := range []string{"a", "b", "c"} {
 		s.observed = append(s.observed, &Observed{Owner: managerOf(1), Config: flexlvmv1.VolumeConfig{ID: id}, Replicas: map[int]*Replica{0: {}, 1: {}}})
 	}
@@ -66,7 +66,7 @@ func TestConsumersOnce(t *testing.T) {
 	require.Equal(t, 3, lists, "an old list is no answer")
 	require.True(t, at.After(begun))
 	r.Pods = func(context.Context, string, func(*corev1.Pod)) error { return errChanged }
-	_, _, err = r.consumersOnce(t.Context(), s.observed[0], &snapshot{observed: s.observed})
+	_, _, err = r.consumersOnce(t.Context(), s.observed[0], &cacheView{observed: s.observed})
 	require.ErrorIs(t, err, errChanged, "what is not known is no answer")
 }
 

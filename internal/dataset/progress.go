@@ -83,11 +83,11 @@ func timeLeft(seconds int64) string {
 	if seconds <= 0 {
 		return ""
 	}
-	return duration.HumanDuration(time.Duration(min(seconds, int64(mostTimeLeft/time.Second))) * time.Second)
+	return duration.HumanDuration(time.Duration(min(seconds, int64(maxTimeLeft/time.Second))) * time.Second)
 }
 
-// mostTimeLeft bounds the estimate of a loader.
-const mostTimeLeft = 10000 * time.Hour
+// maxTimeLeft bounds the estimate of a loader.
+const maxTimeLeft = 10000 * time.Hour
 
 // A statusEvent is an event for a change of the status.
 type statusEvent struct{ kind, reason, message string }

@@ -121,6 +121,6 @@ func TestTimeToReady(t *testing.T) {
 
 func TestTimeLeftIsBounded(t *testing.T) {
 	require.Equal(t, "2m30s", timeLeft(150))
-	require.Equal(t, timeLeft(1<<62), timeLeft(int64(mostTimeLeft/time.Second)))
+	require.Equal(t, timeLeft(1<<62), timeLeft(int64(maxTimeLeft/time.Second)))
 	require.Empty(t, timeLeft(-1))
 }

@@ -97,7 +97,7 @@ func (r *reconciler) step(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 
 // volumes plans each volume and carries out its next step. A volume with an invalid spec, or with a denied
 // action, does not hold up the others.
-func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager, s *snapshot) (outcomes []Outcome, acted bool, err error) {
+func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager, s *cacheView) (outcomes []Outcome, acted bool, err error) {
 	configs, given := slices.Clone(owner.Spec.All()), owner.Spec.Given()
 	for _, id := range formerIDs(owner, s) {
 		configs = append(configs, flexlvmv1.VolumeConfig{ID: id})
@@ -113,7 +113,8 @@ func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager
 		}
 	}
 	for i, v := range configs {
-		o, err := r.volume(ctx, s.observed[i], s, i < len(owner.Spec.All()))
+		inSpec := i < len(owner.Spec.All())
+		o, err := r.volume(ctx, s.observed[i], s, inSpec)
 		if err != nil {
 			return nil, false, err
 		}
@@ -121,22 +122,14 @@ func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager
 		if i < len(given) && given[i].ID != v.ID {
 			o.Advice = append(o.Advice, fmt.Sprintf("its id %q is already used by an earlier volume of the spec, so its claim and its status entry are named %q; set its id to that", given[i].ID, v.ID))
 		}
-		o.Former = i >= len(owner.Spec.All())
+		o.Former = !inSpec
 		outcomes = append(outcomes, o)
 	}
 	return outcomes, acted, nil
 }
 
-func (r *reconciler) volume(ctx context.Context, observed *Observed, s *snapshot, inSpec bool) (Outcome, error) {
-	out, err := r.planned(ctx, observed, s, inSpec)
-	if out.Status.ResyncFetches = observed.fetches(); !observed.resyncRecorded() {
-		out.RequeueAfter = min(out.RequeueAfter, afterAction)
-	}
-	return out, err
-}
-
-// planned carries out the next step for a volume.
-func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapshot, inSpec bool) (Outcome, error) {
+// volume carries out the next step for a volume.
+func (r *reconciler) volume(ctx context.Context, observed *Observed, s *cacheView, inSpec bool) (Outcome, error) {
 	owner := observed.Owner
 	if len(observed.running()) > 0 {
 		s.unasked-- // also if it is left before its loaders are asked
@@ -188,7 +181,7 @@ func (r *reconciler) evictOnly(ctx context.Context, observed *Observed, why erro
 }
 
 // plan plans a volume, and asks other replicas to make way for it.
-func (r *reconciler) plan(ctx context.Context, observed *Observed, s *snapshot) (Outcome, error) {
+func (r *reconciler) plan(ctx context.Context, observed *Observed, s *cacheView) (Outcome, error) {
 	if err := r.addWithdrawn(ctx, observed); err != nil {
 		return Outcome{}, err
 	}
@@ -203,7 +196,7 @@ func (r *reconciler) plan(ctx context.Context, observed *Observed, s *snapshot) 
 // an upload, so it is an error. Deleting the VolumeManager asks for no upload, except of a mirrored volume.
 func (r *reconciler) readUpload(observed *Observed) (err error) {
 	deleted := observed.Owner.DeletionTimestamp != nil
-	if observed.Source, err = parseSource(observed.Config, observed.fetches() != ""); err != nil && (!deleted || observed.anyHeld()) {
+	if observed.Source, err = ParseSource(observed.Config); err != nil && (!deleted || observed.anyHeld()) {
 		return err
 	}
 	observed.Upload = observed.Source.OutputURL != "" && !deleted || observed.Source.Mirror

@@ -107,6 +107,7 @@ func newRig(t *testing.T) *rig {
 			Pods:     r.pods,
 		},
 		cached: r.client, live: r.client, write: r.client, now: time.Now,
+		lists: podLists{gap: maxListGap}, podless: podLists{gap: maxPodlessGap},
 	}
 	for _, name := range []string{"node-0", "node-1"} {
 		require.NoError(t, r.client.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))

@@ -15,9 +15,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/ledger"
-	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/replica"
-	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // betweenSweeps is how often a loader checks whether versions are left that nobody reads any more.
@@ -26,15 +24,8 @@ const betweenSweeps = 10 * time.Minute
 // refreshFailed begins the message of a replica that holds an older version than its source.
 const refreshFailed = "its last refresh failed: "
 
-// versioned reports whether the replicas hold versions, of which readers get the current one. A volume that an
-// older release offers to consumers has none.
-func (s *Observed) versioned() bool {
-	if s.Source.Writable() || !s.Source.Copies() {
-		return false
-	}
-	v := s.Readers.Volume
-	return v == nil || persistentvolume.Options(v)[volume.OptionVersions] == "true"
-}
+// versioned reports whether the replicas hold versions, of which readers get the current one.
+func (s *Observed) versioned() bool { return !s.Source.Writable() && s.Source.Copies() }
 
 // refreshRequest identifies the last refresh that a person asked for; empty if there was none.
 func (s *Observed) refreshRequest() string {
@@ -43,23 +34,6 @@ func (s *Observed) refreshRequest() string {
 		return ""
 	}
 	return digest(value)
-}
-
-// canRefresh reports whether replicas can be refreshed. Without versions, consumers see files change while they
-// read, so only a volume with replicas: 1 is refreshed then.
-func (p *planner) canRefresh() bool {
-	return p.versioned() && p.allHoldVersions() || p.assignments == nil && p.count == 1
-}
-
-// allHoldVersions reports whether all replicas were created to hold versions. The readers' PersistentVolume
-// does not tell: it may be created again while replicas stay.
-func (s *Observed) allHoldVersions() bool {
-	for _, r := range s.Replicas {
-		if r.Claim != nil && r.Claim.Annotations[annotationVersions] == "" {
-			return false
-		}
-	}
-	return true
 }
 
 // grow raises the request of a claim to the wanted capacity.
@@ -119,7 +93,7 @@ type visit struct {
 func (p *planner) visitOf(r *Replica) visit {
 	asked, has := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage], r.Claim.Status.Capacity[corev1.ResourceStorage]
 	v := visit{grows: has.Cmp(asked) < 0, sweeps: loadedReport(r.Claim).OldVersions > 0}
-	if p.canRefresh() {
+	if p.versioned() {
 		if v.next = p.Source.Refresh; v.next != nil {
 			v.last = lastChecked(r.Claim, p.Now)
 		}
@@ -378,12 +352,4 @@ func (p *planner) reportVersion(r *Replica, status *flexlvmv1.ReplicaStatus) {
 		p.out.Status.Versions = map[string]int32{}
 	}
 	p.out.Status.Versions[report.Contents]++
-}
-
-// adviseRefresh explains in the status why nothing is refreshed.
-func (p *planner) adviseRefresh() {
-	if (p.Source.Refresh != nil || p.refreshRequest() != "") && !p.canRefresh() {
-		p.out.Advice = append(p.out.Advice, "refresh is disabled: an older flexlvm without versions created this volume, and consumers of several replicas would see files change while they read; create a new volume to use refresh")
-	}
-	p.out.Refreshes = p.Source.Refresh != nil || p.refreshRequest() != ""
 }

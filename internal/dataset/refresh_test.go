@@ -16,7 +16,6 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/replica"
-	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // holding adds a complete replica that holds a version.
@@ -217,28 +216,6 @@ func TestRefreshThatALoadHasBroughtAlready(t *testing.T) {
 	s.requirePlan()
 }
 
-// A volume that an older release offers to consumers has no versions: with replicas: 1 it is refreshed in
-// place, as before, and otherwise it is not refreshed.
-func TestRefreshWithoutVersions(t *testing.T) {
-	for replicas, want := range map[flexlvmv1.ReplicaCount][]string{1: {"create job v-a-0"}, 2: nil, flexlvmv1.AllNodes: nil} {
-		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = replicas, "10m" })
-		s.Fitting = fitting(1)
-		delete(s.Readers.Volume.Spec.FlexVolume.Options, volume.OptionVersions)
-		s.completed(0).Job = nil
-		if replicas == 2 {
-			s.Fitting = fitting(2)
-			s.completed(1).Job = nil
-		}
-		out := s.requirePlan(want...)
-		if len(want) == 0 {
-			require.Len(t, out.Advice, 1)
-			require.Contains(t, out.Advice[0], "create a new volume to use refresh")
-			continue
-		}
-		require.NotContains(t, out.Actions[0].Object.(*batchv1.Job).Spec.Template.Spec.Containers[0].Args, "--versions=/data")
-	}
-}
-
 // At most a tenth of the replicas are refreshed at the same time.
 func TestRefreshOfManyNodes(t *testing.T) {
 	const nodes = 30
@@ -316,7 +293,7 @@ func TestVersionsInTheSummary(t *testing.T) {
 // A copy counts as refreshed only if the replicas that it is copied from were.
 func TestRefreshOfACopyOfTheVersionBefore(t *testing.T) {
 	s := newRack(t, 2)
-	s.serving(0)
+	s.peerServer(0)
 	r := s.claimed(1)
 	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
 	out := s.requirePlan("create job v-a-1")
@@ -332,7 +309,7 @@ func TestRefreshOfACopyOfTheVersionBefore(t *testing.T) {
 	// A copy of a replica that was already refreshed satisfies the request.
 	s = newRack(t, 2)
 	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
-	s.serving(0).Claim.Annotations[annotationRefreshed] = s.refreshRequest()
+	s.peerServer(0).Claim.Annotations[annotationRefreshed] = s.refreshRequest()
 	r = s.claimed(1)
 	r.goes(s.requirePlan("create job v-a-1").Actions[0], s.Now, batchv1.JobComplete, indexed)
 	require.Equal(t, s.refreshRequest(), s.plan2(t).Actions[0].Annotations[annotationRefreshed])
@@ -368,26 +345,4 @@ func TestRefreshIsBoundedBySourceLoaders(t *testing.T) {
 	require.Contains(t, out.Status.Nodes[nodes-1].Message, "waits for its turn: 1 of its dataset's loaders ask the source")
 	newNodes("sourceLoaders", "2").requirePlan("create job v-a-0", "create job v-a-1")
 	newNodes("sourceLoaders", "9").requirePlan("create job v-a-0", "create job v-a-1", "create job v-a-2", "create job v-a-3")
-}
-
-// The readers' PersistentVolume may be recreated by a release with versions while replicas without versions
-// stay: none is refreshed then.
-func TestRefreshOfReplicasFromBeforeVersions(t *testing.T) {
-	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Options["refresh"] = "10m" })
-	s.completed(0).Job = nil
-	delete(s.completed(1).Claim.Annotations, annotationVersions)
-	out := s.requirePlan()
-	require.Len(t, out.Advice, 1)
-	require.Contains(t, out.Advice[0], "create a new volume to use refresh")
-	// A replica that is created again holds versions.
-	delete(s.Replicas, 1)
-	s.Labelled = []string{"node-0"}
-	_, out = s.plan()
-	claim := out.Actions[len(out.Actions)-1].Object.(*corev1.PersistentVolumeClaim)
-	require.Equal(t, "true", claim.Annotations[annotationVersions])
-	// A replica that is created while the readers' PersistentVolume has no versions does not.
-	delete(s.Readers.Volume.Spec.FlexVolume.Options, volume.OptionVersions)
-	_, out = s.plan()
-	claim = out.Actions[len(out.Actions)-1].Object.(*corev1.PersistentVolumeClaim)
-	require.NotContains(t, claim.Annotations, annotationVersions)
 }

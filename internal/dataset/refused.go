@@ -39,7 +39,7 @@ func (r *reconciler) addRefusals(ctx context.Context, observed *Observed) {
 		return
 	}
 	jobs, overdue := r.podlessJobs(observed), map[types.UID]bool{}
-	for _, job := range jobs[:min(len(jobs), mostInFull)] {
+	for _, job := range jobs[:min(len(jobs), maxInFull)] {
 		*job.refused = r.Refused(ctx, job.Job)
 		if *job.refused == "" && job.overdue {
 			overdue[job.UID] = true
@@ -82,9 +82,9 @@ const (
 	eventPages    = 10
 )
 
-// asksEvents reads from the events of a Job why no pod could be created for it: Kubernetes records it nowhere else. The
-// API server lists events by name, which puts the oldest of a Job first.
-func asksEvents(live client.Reader) func(context.Context, *batchv1.Job) string {
+// refusalFromEvents reads from the events of a Job why no pod could be created for it: Kubernetes records it nowhere
+// else. The API server lists events by name, which puts the oldest of a Job first.
+func refusalFromEvents(live client.Reader) func(context.Context, *batchv1.Job) string {
 	return func(ctx context.Context, job *batchv1.Job) string {
 		latest, page := corev1.Event{}, ""
 		for range eventPages {

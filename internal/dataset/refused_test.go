@@ -26,7 +26,7 @@ func TestRefusedLoader(t *testing.T) {
 	r := s.loading(0, corev1.PodPending)
 	r.Pod = nil
 	asked := 0
-	rec := &reconciler{Config: Config{Refused: func(context.Context, *batchv1.Job) string { asked++; return quota }}}
+	rec := &reconciler{Config: Config{Refused: func(context.Context, *batchv1.Job) string { asked++; return quota }}, podless: podLists{gap: maxPodlessGap}}
 	r.Job.CreationTimestamp = metav1.NewTime(now.Add(time.Hour)) // the API server's clock is ahead
 	for _, after := range []time.Duration{0, patience - time.Second} {
 		s.Now = now.Add(after)
@@ -72,22 +72,22 @@ func TestLatestOfManyEvents(t *testing.T) {
 		events = append(events, corev1.Event{Message: fmt.Sprint("cause ", i), LastTimestamp: metav1.NewTime(now.Add(time.Duration(i) * time.Minute))})
 	}
 	live, lists := eventServer(t, events...)
-	require.Equal(t, "cause 4", asksEvents(live)(t.Context(), job))
+	require.Equal(t, "cause 4", refusalFromEvents(live)(t.Context(), job))
 	require.Equal(t, 2, *lists)
 
 	slices.Reverse(events)
 	live, _ = eventServer(t, events...)
-	require.Equal(t, "cause 4", asksEvents(live)(t.Context(), job), "an event of the first page may have been seen last")
+	require.Equal(t, "cause 4", refusalFromEvents(live)(t.Context(), job), "an event of the first page may have been seen last")
 }
 
 // A tenant can write any number of events about a Job, of up to 1.5 MiB each.
 func TestFewEventsAreRead(t *testing.T) {
 	live, lists := eventServer(t, slices.Repeat([]corev1.Event{{Message: "exceeded quota"}}, 1000)...)
-	require.Equal(t, "exceeded quota", asksEvents(live)(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", UID: "u"}}))
+	require.Equal(t, "exceeded quota", refusalFromEvents(live)(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", UID: "u"}}))
 	require.Equal(t, eventPages, *lists)
 }
 
-// A quota may refuse the loaders of all nodes: each pass reads the events of only the first mostInFull Jobs.
+// A quota may refuse the loaders of all nodes: each pass reads the events of only the first maxInFull Jobs.
 func TestRefusedLoadersOfManyNodes(t *testing.T) {
 	const many = 200
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = many })
@@ -97,15 +97,15 @@ func TestRefusedLoadersOfManyNodes(t *testing.T) {
 		r.Pod = nil
 	}
 	asked := 0
-	rec := &reconciler{Config: Config{Refused: func(context.Context, *batchv1.Job) string { asked++; return "exceeded quota" }}}
+	rec := &reconciler{Config: Config{Refused: func(context.Context, *batchv1.Job) string { asked++; return "exceeded quota" }}, podless: podLists{gap: maxPodlessGap}}
 	rec.addRefusals(t.Context(), s.Observed)
 	s.Now = now.Add(patience)
 	rec.addRefusals(t.Context(), s.Observed)
-	require.Equal(t, mostInFull, asked)
+	require.Equal(t, maxInFull, asked)
 	out := s.requirePlan()
 	require.Equal(t, "its loader's pod is refused: exceeded quota", out.Status.Nodes[0].Message)
 	require.Contains(t, out.Status.Message, "exceeded quota")
-	require.Equal(t, "its loader's pod does not exist yet", out.Status.Nodes[mostInFull].Message)
+	require.Equal(t, "its loader's pod does not exist yet", out.Status.Nodes[maxInFull].Message)
 }
 
 func TestLoaderTemplate(t *testing.T) {

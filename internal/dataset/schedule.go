@@ -22,8 +22,8 @@ type every time.Duration
 // Next implements schedule.
 func (e every) Next(after time.Time) time.Time { return after.Add(time.Duration(e)) }
 
-// fields are the fields of a cron schedule, as in CronJobs.
-var fields = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
+// cronParser parses the schedules of CronJobs.
+var cronParser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
 // parseSchedule parses the options refresh and refreshTimeZone; nil is never.
 func parseSchedule(text, zone string) (schedule, error) {
@@ -56,7 +56,7 @@ func parseClock(text, zone string) (schedule, error) {
 	if strings.Contains(text, "TZ=") {
 		return nil, fmt.Errorf("refresh %q has a time zone; write that in refreshTimeZone", text)
 	}
-	parsed, err := fields.Parse(text)
+	parsed, err := cronParser.Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("refresh %q has to be true, how often, such as 10m, or the five fields of a cron schedule, such as \"30 3 * * 1-5\": %w", text, err)
 	}

@@ -96,16 +96,15 @@ func TestRefreshByTheClock(t *testing.T) {
 	s.requirePlan("delete job v-a-0")
 }
 
-// A time from a clock that was ahead, such as the Job controller's, does not delay refreshes until that time,
-// even if the Job is of an older release, without annotationMade.
+// A time from a clock that was ahead, such as the Job controller's, does not delay refreshes until that time.
 func TestRefreshAfterAClockThatWasAhead(t *testing.T) {
 	const ahead = 24 * time.Hour
+	made := func(r *Replica, at time.Time) { r.Job.Annotations[annotationMade] = at.Format(time.RFC3339) }
 	begin := func(t *testing.T, refresh string, ended time.Time) (*stage, *Replica) {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = 1, flexlvmv1.OptionValue(refresh) })
 		r := s.holding(0, "one")
 		r.goes(Action{Object: s.task(0, r.Claim).visit(true)}, ended, batchv1.JobComplete, "{}")
-		r.Job.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute))
-		delete(r.Job.Annotations, annotationMade)
+		made(r, now.Add(-time.Minute))
 		accept(t, s.requirePlan("annotate claim v-a-0"))
 		return s, r
 	}
@@ -130,15 +129,15 @@ func TestRefreshAfterAClockThatWasAhead(t *testing.T) {
 		s.requirePlan("create job v-a-0")
 	})
 	t.Run("by less than clocks differ", func(t *testing.T) {
-		s, r := begin(t, "10m", now.Add(mostLag))
-		r.Job.CreationTimestamp = metav1.NewTime(now.Add(-ahead))
+		s, r := begin(t, "10m", now.Add(maxLag))
+		made(r, now.Add(-ahead))
 		s.requirePlan()
 	})
 	// The Job was created while the clock was ahead.
 	t.Run("its beginning, too", func(t *testing.T) {
 		s, r := begin(t, "10m", now.Add(ahead))
 		delete(r.Claim.Annotations, annotationVisit) // as if its end were observed only now
-		r.Job.CreationTimestamp = metav1.NewTime(now.Add(ahead - time.Minute))
+		made(r, now.Add(ahead-time.Minute))
 		accept(t, s.requirePlan("annotate claim v-a-0"))
 		require.Equal(t, now, s.requirePlan().Status.Nodes[0].RefreshedAt.Time, "from when its end was seen")
 		s.Now = now.Add(10*time.Minute - time.Second)
@@ -150,7 +149,8 @@ func TestRefreshAfterAClockThatWasAhead(t *testing.T) {
 	})
 	t.Run("all that is known", func(t *testing.T) {
 		s, r := begin(t, "720h", now.Add(ahead))
-		r.Job.CreationTimestamp, r.Claim.CreationTimestamp = metav1.NewTime(now.Add(ahead)), metav1.NewTime(now.Add(ahead))
+		made(r, now.Add(ahead))
+		r.Claim.CreationTimestamp = metav1.NewTime(now.Add(ahead))
 		r.Claim.Annotations[annotationRefreshedAt] = now.Add(ahead).Format(time.RFC3339)
 		s.requirePlan("delete job v-a-0")
 		r.Job = nil
@@ -159,11 +159,11 @@ func TestRefreshAfterAClockThatWasAhead(t *testing.T) {
 	t.Run("a loader that never ran", func(t *testing.T) {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
 		r := s.ended(0, batchv1.JobFailed, "")
-		r.Pod, r.Job.CreationTimestamp = nil, metav1.NewTime(now.Add(ahead))
-		delete(r.Job.Annotations, annotationMade)
+		r.Pod = nil
+		made(r, now.Add(ahead))
 		r.Job.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(ahead))
 		s.requirePlan("delete job v-a-0")
-		r.Job.CreationTimestamp = metav1.NewTime(now.Add(longAhead))
+		made(r, now.Add(longAhead))
 		s.requirePlan()
 	})
 }

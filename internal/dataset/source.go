@@ -1,7 +1,6 @@
 package dataset
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -54,7 +53,6 @@ type Source struct {
 	Refresh        schedule // when changes are fetched; nil: never
 	OutputURL      string
 	Mirror         bool          // changes are uploaded, to OutputURL or to the source
-	Advice         []string      // warnings for the author of the spec
 	Displaceable   bool          // another dataset may displace this one while no pod reads it
 	Displaces      bool          // it may displace such datasets
 	Peers          string        // Secret with the token for copying replicas from each other; empty: never
@@ -83,18 +81,11 @@ func (s Source) Copies() bool {
 // Load identifies the content of a replica; a replica with another Load is outdated. The server is part of it,
 // because another server has other data.
 func (s Source) Load(index int) string {
-	if s.Endpoint == "" {
-		return s.loadBefore(index)
+	parts := []any{s.URL, s.Flags, s.Dir, s.include(index)}
+	if s.Endpoint != "" {
+		parts = append(parts, s.Endpoint)
 	}
-	return digest(s.URL, s.Flags, s.Dir, s.include(index), s.Endpoint)
-}
-
-// server returns the server, as recorded in annotationEndpoint.
-func (s Source) server() string { return cmp.Or(s.Endpoint, "default") }
-
-// loadBefore is what Load returned in older releases, which did not include the server in the digest.
-func (s Source) loadBefore(index int) string {
-	return digest(s.URL, s.Flags, s.Dir, s.include(index))
+	return digest(parts...)
 }
 
 func (s Source) include(index int) []string {
@@ -162,10 +153,7 @@ func (k sourceKind) check(v flexlvmv1.VolumeConfig, options map[string]string) e
 }
 
 // ParseSource parses a volume. The error states what is wrong and what to write instead.
-func ParseSource(v flexlvmv1.VolumeConfig) (Source, error) { return parseSource(v, false) }
-
-// parseSource parses a volume. pulled: its replica was created when resync had today's meaning of refresh.
-func parseSource(v flexlvmv1.VolumeConfig, pulled bool) (Source, error) {
+func ParseSource(v flexlvmv1.VolumeConfig) (Source, error) {
 	options := optionsOf(v)
 	kind, known := sources[v.SourceType]
 	if !known {
@@ -193,7 +181,7 @@ func parseSource(v flexlvmv1.VolumeConfig, pulled bool) (Source, error) {
 	if s.Eviction, err = volume.ParseEvictionPolicy("evictionPolicy", options["evictionPolicy"]); err != nil {
 		return Source{}, err
 	}
-	if err = s.readResync(v.Replicas, options, pulled); err != nil {
+	if err = s.readResync(v.Replicas, options); err != nil {
 		return Source{}, err
 	}
 	if err = s.checkAll(v, options); err != nil { // after readResync, which determines whether consumers may write

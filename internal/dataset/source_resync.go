@@ -19,16 +19,9 @@ func boolean(options map[string]string, key string) (bool, error) {
 	return value, nil
 }
 
-// readResync reads the option by which VCK uploaded changes. In older releases of flexlvm it meant to fetch
-// changes, and replicas that they created keep that meaning.
-func (s *Source) readResync(replicas flexlvmv1.ReplicaCount, options map[string]string, pulled bool) error {
+// readResync reads the option by which VCK uploaded changes.
+func (s *Source) readResync(replicas flexlvmv1.ReplicaCount, options map[string]string) error {
 	text := options["resync"]
-	if pulled && text != "" && options["refresh"] == "" {
-		options["refresh"] = text
-		s.Advice = append(s.Advice, fmt.Sprintf("option resync %q fetches what changed, as it did when this volume was made; it means now what it meant in VCK, to upload what changes: "+
-			"write refresh in its place to go on fetching, or, to upload, make another volume", text))
-		return nil
-	}
 	on, err := boolean(options, "resync")
 	if err != nil {
 		return fmt.Errorf("%w; to fetch what changes in the source write refresh: %q", err, text)
@@ -59,22 +52,3 @@ func (s *Source) readRefresh(text, zone string) (err error) {
 	}
 	return nil
 }
-
-// fetches returns the option resync if it means to fetch, else empty: the status records that for its current
-// value, or a replica was created by an older release, in which resync meant that.
-func (s *Observed) fetches() string {
-	text := string(s.Config.Options["resync"])
-	if s.before().ResyncFetches == text {
-		return text
-	}
-	for _, r := range s.Replicas {
-		if r.Claim != nil && !isDeleting(r.Claim) && !hasCurrentResync(r.Claim) {
-			return text
-		}
-	}
-	return ""
-}
-
-// resyncRecorded reports whether the status records what resync means. No action is taken before: the claims
-// that show the meaning may be deleted.
-func (s *Observed) resyncRecorded() bool { return s.fetches() == s.before().ResyncFetches }

@@ -21,7 +21,7 @@ func statusOf(owner *flexlvmv1.VolumeManager, volumes []Outcome, released bool) 
 	// Volumes that are no longer in the spec do not count, but those that still need a person are listed.
 	former := slices.DeleteFunc(slices.Clone(volumes), func(o Outcome) bool { return !o.Former || !o.Failed })
 	volumes = slices.DeleteFunc(slices.Clone(volumes), func(o Outcome) bool { return o.Former })
-	count := tally{volumes: len(volumes)}
+	count := tally{volumes: len(volumes), all: len(volumes) > 0, loaded: len(volumes) > 0}
 	for _, v := range volumes {
 		out.Volumes = append(out.Volumes, v.Status)
 		count.add(v)
@@ -63,7 +63,7 @@ func setTruncatedCondition(out *flexlvmv1.VolumeManagerStatus, generation int64)
 		return
 	}
 	setCondition(out, flexlvmv1.ConditionTruncated, len(ids) > 0, "ManyReplicas",
-		fmt.Sprintf("%d of the replicas of %s are listed by name; states counts all of them", mostReplicas, strings.Join(ids, ", ")), "AllListed", "", generation)
+		fmt.Sprintf("%d of the replicas of %s are listed by name; states counts all of them", maxReplicas, strings.Join(ids, ", ")), "AllListed", "", generation)
 }
 
 // setRefreshedCondition sets the condition that says whether replicas hold what their sources have, as far as that was
@@ -85,11 +85,11 @@ func setRefreshedCondition(out *flexlvmv1.VolumeManagerStatus, volumes []Outcome
 
 // conditionMessage joins lines into the message of a condition.
 func conditionMessage(lines []string) string {
-	return volume.Clip(strings.Join(lines, "\n"), mostAdvice, " …")
+	return volume.Clip(strings.Join(lines, "\n"), maxAdvice, " …")
 }
 
-// mostAdvice bounds the message of a condition, in bytes.
-const mostAdvice = 4096
+// maxAdvice bounds the message of a condition, in bytes.
+const maxAdvice = 4096
 
 // setAdviceCondition sets the condition with the messages for users. There is none if there never was any message.
 func setAdviceCondition(out *flexlvmv1.VolumeManagerStatus, volumes []Outcome, generation int64) {
@@ -111,13 +111,9 @@ type tally struct {
 	all             bool // all of them have all their replicas ready
 	loaded          bool // all of them have all their replicas complete
 	failed          bool // one of them has failed
-	counted         bool
 }
 
 func (t *tally) add(v Outcome) {
-	if !t.counted {
-		t.counted, t.all, t.loaded = true, true, true
-	}
 	t.failed = t.failed || v.Failed
 	t.all = t.all && v.Status.ReadyReplicas >= v.Status.Replicas && v.Status.Replicas > 0
 	t.loaded = t.loaded && v.Loaded >= v.Status.Replicas && v.Status.Replicas > 0
@@ -169,8 +165,8 @@ func summarize(volumes []Outcome) flexlvmv1.DatasetSummary {
 	out.Claims = strings.Join(claims, ",")
 	out.Version = versionsOf(versions)
 	names := slices.Sorted(maps.Keys(nodes))
-	if len(names) > mostReplicas {
-		names = append(names[:mostReplicas], fmt.Sprintf("and %d more", len(names)-mostReplicas))
+	if len(names) > maxReplicas {
+		names = append(names[:maxReplicas], fmt.Sprintf("and %d more", len(names)-maxReplicas))
 	}
 	out.Nodes = strings.Join(names, ",")
 	if replicas > 0 {
@@ -184,15 +180,15 @@ func summarize(volumes []Outcome) flexlvmv1.DatasetSummary {
 
 // versionsOf joins the names of versions, with the number of replicas of each if there are several versions.
 func versionsOf(counts map[string]int32) string {
-	const most = 4
+	const maxNames = 4
 	names := slices.Sorted(maps.Keys(counts))
 	if len(names) == 1 {
 		return names[0]
 	}
 	var out []string
 	for i, name := range names {
-		if i == most {
-			out = append(out, fmt.Sprintf("and %d more", len(names)-most))
+		if i == maxNames {
+			out = append(out, fmt.Sprintf("and %d more", len(names)-maxNames))
 			break
 		}
 		out = append(out, fmt.Sprintf("%s (%d)", name, counts[name]))

@@ -12,8 +12,8 @@ import (
 // The status of a volume lists this many replicas by name, and the first few with full messages: thousands of
 // replicas would not fit into one object of the API server.
 const (
-	mostReplicas = 50
-	mostInFull   = 10
+	maxReplicas  = 50
+	maxInFull    = 10
 	shortMessage = 200 // bytes
 )
 
@@ -24,7 +24,7 @@ func (p *planner) truncateStatus(indexes []int) {
 	for _, r := range p.out.Status.Nodes {
 		counts[r.State]++
 	}
-	if len(p.out.Status.Nodes) <= mostReplicas {
+	if len(p.out.Status.Nodes) <= maxReplicas {
 		return
 	}
 	p.out.Status.States = counts
@@ -50,16 +50,16 @@ func (p *planner) truncateStatus(indexes []int) {
 	}
 	p.out.Status.Failures = failures
 	p.out.Status.Nodes = nodes
-	for i := mostInFull; i < mostReplicas; i++ {
+	for i := maxInFull; i < maxReplicas; i++ {
 		p.out.Status.Nodes[i].Message = truncateMessage(p.out.Status.Nodes[i].Message)
 	}
 }
 
-// listed chooses mostReplicas of more replicas: first the displaced ones, which are recorded nowhere else, then the
+// listed chooses maxReplicas of more replicas: first the displaced ones, which are recorded nowhere else, then the
 // failed ones, because groups of replicas do not name their nodes, then those whose last refresh failed, which is
 // recorded only in their message (keepStale), then the first of the rest.
 func listed(nodes []flexlvmv1.ReplicaStatus) []bool {
-	out, room := make([]bool, len(nodes)), mostReplicas
+	out, room := make([]bool, len(nodes)), maxReplicas
 	choose := func(which func(flexlvmv1.ReplicaStatus) bool) {
 		for i, r := range nodes {
 			if room > 0 && !out[i] && which(r) {

@@ -28,19 +28,19 @@ func TestDisplacedAmongMany(t *testing.T) {
 		s.Labelled = slices.DeleteFunc(s.Labelled, func(node string) bool { return node == s.Replicas[index].Node })
 	}
 	asked(last)
-	require.Len(t, s.remember().Status.Nodes, mostReplicas)
+	require.Len(t, s.remember().Status.Nodes, maxReplicas)
 	s.requirePlan("delete job v-a-69", "delete claim v-a-69")
 	delete(s.Replicas, last)
 	out := s.remember()
-	require.Equal(t, "v-a-69", out.Status.Nodes[mostReplicas-1].Claim)
+	require.Equal(t, "v-a-69", out.Status.Nodes[maxReplicas-1].Claim)
 	s.requirePlan()
 
-	for i := range mostReplicas {
+	for i := range maxReplicas {
 		asked(i)
 	}
 	out = s.remember()
-	require.EqualValues(t, mostReplicas, out.Status.States[flexlvmv1.ReplicaDisplaced])
-	require.Equal(t, "v-a-69", out.Status.Nodes[mostReplicas-1].Claim, "it is not forgotten for another")
+	require.EqualValues(t, maxReplicas, out.Status.States[flexlvmv1.ReplicaDisplaced])
+	require.Equal(t, "v-a-69", out.Status.Nodes[maxReplicas-1].Claim, "it is not forgotten for another")
 	_, out = s.plan()
 	withdrawn := out.Actions[slices.IndexFunc(out.Actions, func(a Action) bool { return a.Verb == Annotate })]
 	require.Equal(t, "v-a-49", withdrawn.Object.GetName(), "there is no room to remember it")
@@ -85,7 +85,7 @@ func TestStatusIsBounded(t *testing.T) {
 	require.Equal(t, "50 of the replicas of a are listed by name; states counts all of them", condition.Message)
 
 	failed := []int{4949, 4950, 4951, 4953, 4999}
-	for index := range mostReplicas {
+	for index := range maxReplicas {
 		failed = append(failed, 100+index) // these are listed by name
 	}
 	for _, index := range failed {

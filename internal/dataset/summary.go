@@ -9,8 +9,8 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// summarize sums up the replicas of a volume.
-func (p *planner) summarize() {
+// summarizeReplicas sums up the replicas of a volume.
+func (p *planner) summarizeReplicas() {
 	var total flexlvmv1.Progress
 	known := false
 	for _, r := range p.out.Status.Nodes {
@@ -34,9 +34,9 @@ func (p *planner) summarize() {
 	}
 }
 
-// mostAhead is how many more replicas than nodes may have loaders that wait for nodes: a cluster autoscaler
+// maxAhead is how many more replicas than nodes may have loaders that wait for nodes: a cluster autoscaler
 // adds nodes only for waiting pods.
-const mostAhead = 10
+const maxAhead = 10
 
 // countNodes returns the number of nodes for replicas: those that fit, and those that do not match for a while
 // and keep their replicas.

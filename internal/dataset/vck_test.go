@@ -12,7 +12,6 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
-	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
 // Volumes that VCK's controller and client stored are accepted and keep their meaning.
@@ -142,18 +141,10 @@ func TestPachydermOfVCK(t *testing.T) {
 	require.NotContains(t, s.Access, "--anonymous")
 }
 
-// Older releases did not include the server in the digest. Their replicas are not loaded again: their data is
-// assumed to be from the server that the spec names now, and from then on another server has other data.
+// Another server has other data.
 func TestServerIsPartOfTheData(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["endpointURL"] = 1, "http://minio:9000/" })
-	r := s.completed(0)
-	delete(r.Claim.Annotations, annotationEndpoint)
-	r.Claim.Annotations[annotationLoad], r.Claim.Annotations[replica.AnnotationComplete] = s.Source.loadBefore(0), s.Source.loadBefore(0)
-	out := s.requirePlan("annotate claim v-a-0")
-	require.Equal(t, map[string]string{annotationEndpoint: "minio:9000", annotationLoad: s.Source.Load(0), replica.AnnotationComplete: s.Source.Load(0)}, out.Actions[0].Annotations)
-	for key, value := range out.Actions[0].Annotations {
-		r.Claim.Annotations[key] = value
-	}
+	s.completed(0)
 	s.requirePlan()
 	for _, same := range []string{"https://minio:9000", "minio:9000", "http://MINIO:9000"} {
 		require.Equal(t, s.Source.Endpoint, protocol.EndpointOf(same))

@@ -10,10 +10,9 @@ import (
 )
 
 // isWritable reports whether a claim that is not being deleted is one that consumers write to. There is no
-// other copy of its content, so nothing doubtful deletes it or loads over it: no edit, no node, no failed load.
-// Only its user releases it: by Completed, by deleting the VolumeManager, or by deleting the claim. An
-// annotation of the claim records that, too, as the spec may no longer name its volume, or name another one
-// like it.
+// other copy of its content, so no edit, node or failed load deletes it or overwrites it. Only its user releases
+// it: by Completed, by deleting the VolumeManager, or by deleting the claim. An annotation of the claim records
+// that, too, as the spec may no longer name its volume, or name another one like it.
 func (p *planner) isWritable(claim *corev1.PersistentVolumeClaim) bool {
 	return claim != nil && !isDeleting(claim) && p.isWritten(claim)
 }
@@ -40,7 +39,7 @@ func (p *planner) planWritable(index int, r *Replica, status *flexlvmv1.ReplicaS
 	why := p.differs(index, r)
 	switch {
 	case loaded && p.shown(r.Claim):
-		p.planServing(r, status)
+		p.planUsable(r, status)
 		switch {
 		case why != "": // a mirror keeps uploading to its old target
 		case p.Source.Mirror:
