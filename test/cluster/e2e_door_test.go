@@ -297,10 +297,5 @@ spec:
 		require.Equal(t, "flexlvm.io", door)
 		require.Equal(t, name+"\n"+name+"\n", n.written(name, "/data/starts", 2))
 	}
-	// A node is not drained as long as it has pods of a namespace that is being deleted: their eviction is refused.
-	n.kubectl("delete", "statefulset", "db", "--cascade=foreground")
-	await.Until(t, patience, func() string {
-		left := n.kubectl("get", "pods", "-o", "name")
-		return await.Missing(left == "", "these pods are left: %s", left)
-	})
+	n.deleteStatefulSet("db") // a node is not drained while it has pods of a namespace that is being deleted
 }

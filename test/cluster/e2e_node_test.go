@@ -79,6 +79,7 @@ spec:
 	require.NotEqual(t, node, ready(), "it has left for good")
 	n.execFails("web-0", "cat /data/file")
 	require.NotEqual(t, volume, n.kubectl("get", "pvc", "data-web-0", "-o", "jsonpath={.spec.volumeName}"))
+	n.deleteStatefulSet("web") // its pod would count in the scheduler's scores of the next test
 }
 
 func TestExamples(t *testing.T) {

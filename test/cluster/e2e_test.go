@@ -170,6 +170,16 @@ func (n *tenant) made(pod string) {
 	n.kubectl("wait", "--for=condition=Ready", "pod/"+pod, patiently)
 }
 
+// deleteStatefulSet deletes a StatefulSet and waits until its pods are gone.
+func (n *tenant) deleteStatefulSet(name string) {
+	n.t.Helper()
+	n.kubectl("delete", "statefulset", name, "--cascade=foreground")
+	await.Until(n.t, patience, func() string {
+		left := n.kubectl("get", "pods", "-o", "name")
+		return await.Missing(left == "", "these pods are left: %s", left)
+	})
+}
+
 // exec runs a line of shell in a pod, which must succeed.
 func (n *tenant) exec(pod, line string) string {
 	n.t.Helper()
