@@ -105,7 +105,8 @@ func (e *Engine) markStale(lv lvm.LogicalVolume, note copyNote, copies []lvm.Cop
 	if note.Stale || len(usable) == 0 || note.hasUpToDate(usable) {
 		return nil
 	}
-	return e.copyNotes.write(lv.UUID, note.stale(copies))
+	note.Stale = true
+	return e.copyNotes.write(lv.UUID, note)
 }
 
 func (e *Engine) copiesOf(ctx context.Context, lv lvm.LogicalVolume) ([]lvm.Copy, error) {

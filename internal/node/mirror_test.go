@@ -295,19 +295,6 @@ func TestMirrorRepairedFromTheNewestCopy(t *testing.T) {
 	require.False(t, w.copyNotes.mayExist(w.lv.UUID))
 }
 
-// Notes of earlier versions name only the copies that are out of date.
-func TestNoteOfAnEarlierVersion(t *testing.T) {
-	w, ctx := watchMirror(t), t.Context()
-	require.NoError(t, w.copyNotes.write(w.lv.UUID, copyNote{}))
-	const note = `{"volume":"flexlvm/data","since":"2026-05-04T03:00:00Z","behind":{"copy-0":"data_rimage_0"},"current":"boot/1"}`
-	require.NoError(t, os.WriteFile(w.copyNotes.file(w.lv.UUID), []byte(note), 0o600))
-	w.health = [2]string{"", "partial"}
-	require.ErrorContains(t, w.activate(ctx, w.lv), "only copy data_rimage_0 of volume flexlvm/data can be used, which lacks what was written after 2026-05-04T03:00:00Z")
-	w.health = [2]string{"partial", ""}
-	require.NoError(t, w.activate(ctx, w.lv))
-	require.Equal(t, map[string]string{"copy-1": "data_rimage_1"}, w.note().UpToDate)
-}
-
 // A snapshot of a mirror shares its data, so it is not copied while the mirror runs on an old copy.
 func TestSnapshotOfAMirrorOnAnOldCopy(t *testing.T) {
 	w := watchMirror(t)

@@ -20,20 +20,18 @@ import (
 // whatever its tags say. And if the volume of a record is gone, no empty volume may replace it: either data
 // was lost, or the volume was removed permanently and a call is late (see writeTombstone).
 type record struct {
-	// State is Creating until the tags say Ready; empty means Ready, as in records of the first release.
-	// Doomed marks a volume that was removed.
-	State volume.State `json:"state,omitempty"`
+	// State is Creating until the tags say Ready; Doomed marks a removed volume.
+	State volume.State `json:"state"`
 	// Since is when the volume left state Ready.
-	Since      time.Time    `json:"since,omitzero"`
-	VolumeUUID string       `json:"volumeUUID"`
-	FS         string       `json:"fs"`
-	Size       volume.Bytes `json:"size"`
-	Namespace  string       `json:"namespace"`
-	Cluster    string       `json:"cluster,omitempty"`
-	Kind       volume.Kind  `json:"kind"`
-	LUKS       string       `json:"luks,omitempty"`
-	// FSType is XFS in records of releases that supported no other.
-	FSType volume.FSType `json:"fsType,omitempty"`
+	Since      time.Time     `json:"since,omitzero"`
+	VolumeUUID string        `json:"volumeUUID"`
+	FS         string        `json:"fs"`
+	Size       volume.Bytes  `json:"size"`
+	Namespace  string        `json:"namespace"`
+	Cluster    string        `json:"cluster,omitempty"`
+	Kind       volume.Kind   `json:"kind"`
+	LUKS       string        `json:"luks,omitempty"`
+	FSType     volume.FSType `json:"fsType,omitempty"`
 	// Wiped is how much of a doomed volume's device has been wiped.
 	Wiped volume.Bytes `json:"wiped,omitempty"`
 }
@@ -66,7 +64,7 @@ func (d records) read(g volume.Group, n volume.Name) (record, error) {
 		return record{}, fmt.Errorf("read record %s: %w", d.file(g, n), err)
 	}
 	if r.State == "" {
-		r.State = volume.Ready
+		return record{}, fmt.Errorf("read record %s: state is empty", d.file(g, n))
 	}
 	if r.VolumeUUID == "" && r.State != volume.Doomed {
 		return record{}, fmt.Errorf("read record %s: volumeUUID is empty, so it does not say which volume it is of", d.file(g, n))

@@ -32,7 +32,8 @@ func TestRecordsThatAreTorn(t *testing.T) {
 		"empty":            {},
 		"torn":             whole[:len(whole)/2],
 		"zeroes":           make([]byte, len(whole)),
-		"of no volume":     []byte("{}\n"),
+		"of no volume":     []byte(`{"state":"ready"}`),
+		"of no state":      []byte(`{"volumeUUID":"some-uuid"}`),
 		"of nothing":       []byte("null\n"),
 		"something else's": []byte("ready\n"),
 	} {
