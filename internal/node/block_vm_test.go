@@ -345,7 +345,7 @@ func TestBlockCopies(t *testing.T) {
 	require.NoError(t, err)
 	snap := m.snapshotOf(s, "snap")
 	snap.FSType = volume.Raw
-	made, err := m.MakeSnapshot(m.ctx(), snap)
+	made, err := m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: snap}, stillWanted)
 	require.NoError(t, err)
 	require.Equal(t, s.Size, made.Size)
 	require.NoError(t, f.Close())

@@ -35,19 +35,19 @@ func TestFullCopyTakesNoMoreThanItIsCharged(t *testing.T) {
 // The room that the store of a larger source needs is promised to other volumes.
 func TestStoreTakesNoMoreThanIsKeptForIt(t *testing.T) {
 	spec := volume.Spec{Name: "snap", CloneOf: "source", Size: 100 * volume.GiB, Layout: volume.Linear, Kind: volume.Snapshot}
-	o := Order{Spec: spec, Charged: spec.Charge()}
+	r := SnapshotRequest{Spec: spec, Charged: spec.Charge()}
 	origin := lvm.LogicalVolume{Extent: 16 * volume.MiB, Shape: volume.Shape{Layout: volume.Striped, Stripes: 4}}
 	origin.Size = origin.Shape.Extents(spec.ContentSize(), origin.Extent)
-	require.NoError(t, checkStoreCharge(o, origin), "as LVM rounds up")
+	require.NoError(t, checkStoreCharge(r, origin), "as LVM rounds up")
 	origin.Size = 200 * volume.GiB
-	err := checkStoreCharge(o, origin)
+	err := checkStoreCharge(r, origin)
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorContains(t, err, `cloneOf "source": its store takes`)
 	require.ErrorContains(t, err, "has a device of 200 GiB, and")
-	o.Reserve = 30
-	require.NoError(t, checkStoreCharge(o, origin), "it takes less")
-	o.Reserve, o.Charged = 0, 0
-	require.NoError(t, checkStoreCharge(o, origin), "nobody has said what is kept")
+	r.Reserve = 30
+	require.NoError(t, checkStoreCharge(r, origin), "it takes less")
+	r.Reserve, r.Charged = 0, 0
+	require.NoError(t, checkStoreCharge(r, origin), "nobody has said what is kept")
 }
 
 // A copy of a snapshot is only valid if, after the last byte was read, the snapshot is still the same and

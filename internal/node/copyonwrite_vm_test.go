@@ -30,7 +30,7 @@ func (m *machine) storeOf(s volume.Spec, name string, r volume.Reserve) volume.S
 
 func (m *machine) snapshotNow(s volume.Spec) inventory.Volume {
 	m.t.Helper()
-	made, err := m.MakeSnapshot(m.ctx(), s)
+	made, err := m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: s}, stillWanted)
 	require.NoError(m.t, err)
 	return made
 }
@@ -249,7 +249,7 @@ func TestCopyOnWriteSnapshotWithoutRoom(t *testing.T) {
 	t.Cleanup(func() { m.shell("lvremove --yes %s/all", group) })
 	var steps []string
 	m.after = func(step string) { steps = append(steps, step) }
-	_, err := m.MakeSnapshot(m.ctx(), m.storeOf(s, "snap", 0))
+	_, err := m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: m.storeOf(s, "snap", 0)}, stillWanted)
 	require.ErrorIs(t, err, lvm.ErrNoSpace)
 	require.Empty(t, steps, "its source is not frozen for nothing")
 }

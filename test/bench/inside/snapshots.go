@@ -137,7 +137,7 @@ func (b *snapshotBench) takeOne(s volume.Spec, thin bool) error {
 }
 
 func (b *snapshotBench) take(snap volume.Spec) error {
-	_, err := b.engine.MakeSnapshot(context.Background(), snap)
+	_, err := b.engine.MakeSnapshot(context.Background(), node.SnapshotRequest{Spec: snap}, func(context.Context) error { return nil })
 	return err
 }
 

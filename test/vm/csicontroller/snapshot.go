@@ -72,7 +72,7 @@ func (c *controller) take(ctx context.Context, object *corev1.PersistentVolume) 
 	if err != nil {
 		return persistentvolume.NotTaken(err.Error())
 	}
-	made, err := c.engine.MakeSnapshot(ctx, spec)
+	made, err := c.engine.MakeSnapshot(ctx, node.SnapshotRequest{Spec: spec}, func(context.Context) error { return nil })
 	if err != nil {
 		return persistentvolume.NotTaken(err.Error())
 	}
