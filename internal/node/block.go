@@ -227,14 +227,14 @@ func (e *Engine) recordedSmaller(f found) bool {
 }
 
 // checkBlockMount refuses mount options that a raw block volume does not support.
-func checkBlockMount(spec volume.Spec, as Mounting) error {
+func checkBlockMount(spec volume.Spec, r MountRequest) error {
 	switch {
 	case spec.FSType != volume.Raw:
 		return nil
-	case as.ReadOnly:
+	case r.ReadOnly:
 		return &volume.FieldError{Field: "readOnly", Value: "true", Reason: "is not supported with volumeMode Block; leave it out"}
-	case len(as.Options) > 0:
-		return &volume.FieldError{Field: "mountOptions", Value: string(as.Options[0]), Reason: "does not belong to volumeMode Block, which has no file system; remove it"}
+	case len(r.Options) > 0:
+		return &volume.FieldError{Field: "mountOptions", Value: string(r.Options[0]), Reason: "does not belong to volumeMode Block, which has no file system; remove it"}
 	}
 	return nil
 }

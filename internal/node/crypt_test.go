@@ -74,7 +74,7 @@ func TestNoKey(t *testing.T) {
 	require.NoError(t, err)
 	spec := volume.Spec{Group: "g", Name: "a", Size: volume.GiB, Layout: volume.Linear, Kind: volume.Claim, Namespace: "n", Encrypted: true}
 	target := t.TempDir()
-	require.ErrorIs(t, e.Mount(t.Context(), spec, target, false), ErrNoKey)
+	require.ErrorIs(t, e.Mount(t.Context(), spec, MountRequest{Target: target}), ErrNoKey)
 	copied := cloneSpec()
 	copied.Encrypted = true
 	require.ErrorIs(t, e.MakeClone(t.Context(), copied), ErrNoKey)

@@ -15,13 +15,13 @@ import (
 
 // mountDirectory is the part of mount that is specific to directory volumes. The caller holds the volume's
 // lock, and the target is empty.
-func (e *Engine) mountDirectory(ctx context.Context, spec volume.Spec, t *mount.Target, as Mounting) error {
+func (e *Engine) mountDirectory(ctx context.Context, spec volume.Spec, t *mount.Target, r MountRequest) error {
 	return e.withPool(ctx, spec.Group, spec.DirectoryPool, func(p *directoryPool) error {
 		lv, rec, tags, err := e.findDirectory(ctx, p, spec)
 		if err != nil {
 			return err
 		}
-		if as.Alone {
+		if r.Alone {
 			mounted, err := mount.ByDevice()
 			if err != nil {
 				return err
@@ -36,7 +36,7 @@ func (e *Engine) mountDirectory(ctx context.Context, spec volume.Spec, t *mount.
 		if tags, err = e.handOutDirectory(ctx, lv, tags); err != nil {
 			return err
 		}
-		whole, err := mount.Attach(mount.XFS, p.device.Path, as.ReadOnly, as.Options...)
+		whole, err := mount.Attach(mount.XFS, p.device.Path, r.ReadOnly, r.Options...)
 		if err != nil {
 			return err
 		}

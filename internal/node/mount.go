@@ -13,22 +13,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Mount mounts the volume on target, and creates it first if it does not exist. With readOnly, this one mount
-// is read-only. If this very volume is already mounted there, Mount succeeds and changes nothing. If there is
-// no room for a new volume, Mount waits for room (Config.RoomPatience).
-//
-// With spec.ReadOnly, Mount never creates a volume: if the node has no such replica, the error is
-// ErrNoReplica.
-//
-// The mount onto target is the last step and atomic: killed before, Mount leaves target as it was.
-func (e *Engine) Mount(ctx context.Context, spec volume.Spec, target string, readOnly bool) error {
-	return e.MountAs(ctx, spec, Mounting{Target: target, ReadOnly: readOnly})
-}
-
-// A Mounting describes where and how to mount a volume.
-type Mounting struct {
+// A MountRequest describes where and how to mount a volume.
+type MountRequest struct {
 	Target   string // the directory; for a raw block volume the file
-	ReadOnly bool
+	ReadOnly bool   // this one mount is read-only
 	// Options of this mount. A mount for a reader (spec.ReadOnly) has none.
 	Options []volume.MountOption
 	// Alone refuses the mount, with ErrInUse, while the volume is mounted anywhere else on this node.
@@ -37,8 +25,15 @@ type Mounting struct {
 	Key luks.Key
 }
 
-// MountAs is Mount with per-mount options.
-func (e *Engine) MountAs(ctx context.Context, spec volume.Spec, as Mounting) error {
+// Mount mounts the volume on its target, and creates it first if it does not exist. If this very volume is already
+// mounted there, Mount succeeds and changes nothing. If there is no room for a new volume, Mount waits for room
+// (Config.RoomPatience).
+//
+// With spec.ReadOnly, Mount never creates a volume: if the node has no such replica, the error is
+// ErrNoReplica.
+//
+// The mount onto the target is the last step and atomic: killed before, Mount leaves the target as it was.
+func (e *Engine) Mount(ctx context.Context, spec volume.Spec, r MountRequest) error {
 	if err := spec.Validate(); err != nil {
 		return err
 	}
@@ -48,24 +43,24 @@ func (e *Engine) MountAs(ctx context.Context, spec volume.Spec, as Mounting) err
 	if spec.Kind == volume.Snapshot {
 		return neverMountedErr(spec)
 	}
-	if spec.Encrypted && as.Key.IsZero() {
+	if spec.Encrypted && r.Key.IsZero() {
 		return noKeyErr(spec.Group, spec.Name)
 	}
-	if err := checkBlockMount(spec, as); err != nil {
+	if err := checkBlockMount(spec, r); err != nil {
 		return err
 	}
 	givenUp := e.givenUpAt(spec)
-	return e.retryForRoom(ctx, spec.Group, func(ctx context.Context) error { return e.mount(ctx, spec, as, givenUp) })
+	return e.retryForRoom(ctx, spec.Group, func(ctx context.Context) error { return e.mount(ctx, spec, r, givenUp) })
 }
 
 // mount makes one attempt. givenUp is the time, read when the call began, at which the replica had
 // last been given up. If it has been given up again since then, the call is stale and is refused.
-func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, givenUp time.Time) error {
+func (e *Engine) mount(ctx context.Context, spec volume.Spec, r MountRequest, givenUp time.Time) error {
 	open := mount.OpenTarget
 	if spec.FSType == volume.Raw {
 		open = mount.OpenFileTarget
 	}
-	t, err := open(as.Target)
+	t, err := open(r.Target)
 	if err != nil {
 		return err
 	}
@@ -76,7 +71,7 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, given
 	}
 	defer release()
 
-	if done, err := mountedAlready(spec, as.Target); done || err != nil {
+	if done, err := mountedAlready(spec, r.Target); done || err != nil {
 		return err
 	}
 	if err := t.Empty(); err != nil {
@@ -86,12 +81,12 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, given
 		return e.mountReader(ctx, spec, t)
 	}
 	if spec.Layout == volume.Directory {
-		return e.mountDirectory(ctx, spec, t, as)
+		return e.mountDirectory(ctx, spec, t, r)
 	}
 	if now := e.givenUpAt(spec); !now.IsZero() && !now.Equal(givenUp) {
 		return refused("volume %s/%s was given up while this call waited, and is not made for it; one that comes now gets it", spec.Group, spec.Name)
 	}
-	err = e.findAndMount(ctx, spec, t, as)
+	err = e.findAndMount(ctx, spec, t, r)
 	if err != nil && (spec.Encrypted || spec.FSType == volume.Raw) {
 		if d, gone := lvm.FindDevice(spec.Group, spec.Name); gone == nil {
 			e.closeAfter(ctx, d)
@@ -100,12 +95,12 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, given
 	return err
 }
 
-func (e *Engine) findAndMount(ctx context.Context, spec volume.Spec, t *mount.Target, as Mounting) error {
-	f, err := e.findOrCreate(ctx, spec, as.Key)
+func (e *Engine) findAndMount(ctx context.Context, spec volume.Spec, t *mount.Target, r MountRequest) error {
+	f, err := e.findOrCreate(ctx, spec, r.Key)
 	if err != nil {
 		return err
 	}
-	if as.Alone {
+	if r.Alone {
 		if err := notMounted(f); err != nil {
 			return err
 		}
@@ -113,7 +108,7 @@ func (e *Engine) findAndMount(ctx context.Context, spec volume.Spec, t *mount.Ta
 	if f.tags.FSType == volume.Raw {
 		return e.mountBlockDevice(ctx, f, t)
 	}
-	return e.mountFilesystem(ctx, f, spec, t, as)
+	return e.mountFilesystem(ctx, f, spec, t, r)
 }
 
 // notMounted fails if a volume is already mounted in this mount namespace.
@@ -151,7 +146,7 @@ func mountedAlready(spec volume.Spec, target string) (bool, error) {
 }
 
 // mountFilesystem mounts a volume that was found, and moves the mount onto t.
-func (e *Engine) mountFilesystem(ctx context.Context, f found, spec volume.Spec, t *mount.Target, as Mounting) error {
+func (e *Engine) mountFilesystem(ctx context.Context, f found, spec volume.Spec, t *mount.Target, r MountRequest) error {
 	fs, err := e.withQuota(ctx, f, spec)
 	if err != nil {
 		return err
@@ -159,8 +154,8 @@ func (e *Engine) mountFilesystem(ctx context.Context, f found, spec volume.Spec,
 	defer func() { _ = fs.Close() }()
 	e.beforeLoader(f, spec, fs)
 	moved := fs
-	if as.ReadOnly || len(as.Options) > 0 {
-		if moved, err = mount.Attach(f.content.words().mount, f.content.path, as.ReadOnly, as.Options...); err != nil {
+	if r.ReadOnly || len(r.Options) > 0 {
+		if moved, err = mount.Attach(f.content.words().mount, f.content.path, r.ReadOnly, r.Options...); err != nil {
 			return err
 		}
 		defer func() { _ = moved.Close() }()

@@ -29,7 +29,7 @@ func TestPrepareKilledAfterEveryStep(t *testing.T) {
 		require.Equal(t, []string{"ahead"}, lvs(), "one volume after death %d", step)
 		require.Equal(t, volume.Ready, tagsOf(t, s.Name).State)
 		fs := tagsOf(t, s.Name).FS
-		require.NoError(t, m.Mount(m.ctx(), s, target, false))
+		require.NoError(t, m.tryMount(s, target))
 		size, used, _ := df(t, target)
 		require.Equal(t, s.Size, size)
 		require.Zero(t, used)
@@ -48,7 +48,7 @@ func TestPrepareMakesNothingAnewAndEvictsNothing(t *testing.T) {
 	s := m.volume("served", 16*volume.MiB)
 	target := m.target("a")
 	require.NoError(t, m.Prepare(m.ctx(), s, stillWanted))
-	require.NoError(t, m.Mount(m.ctx(), s, target, false))
+	require.NoError(t, m.tryMount(s, target))
 	require.NoError(t, os.WriteFile(target+"/data", []byte("precious"), 0o600))
 	require.NoError(t, m.Prepare(m.ctx(), s, stillWanted), "mounted")
 	require.NoError(t, m.Unmount(m.ctx(), target))

@@ -111,7 +111,7 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 	ref := Ref{Group: c.Spec.Group, DirectoryPool: c.Spec.DirectoryPool, Name: c.Spec.Name, Cluster: c.Spec.Cluster}
 	switch c.Verb {
 	case "mount":
-		return e.Mount(ctx, c.Spec, c.Target, false)
+		return e.Mount(ctx, c.Spec, MountRequest{Target: c.Target})
 	case "clone":
 		return e.MakeClone(ctx, c.Spec)
 	case "snapshot":

@@ -41,7 +41,7 @@ func TestCallsWaitForRoom(t *testing.T) {
 	m.roomPatience, m.roomRetry = time.Minute, time.Hour // only the removal of a volume wakes it
 	target := m.target("a")
 	for i, call := range []func() error{
-		func() error { return m.Mount(m.ctx(), s, target, false) },
+		func() error { return m.tryMount(s, target) },
 		func() error { return m.Expand(m.ctx(), s, 1536*volume.MiB) },
 	} {
 		before := WokenAt(m.stateDir)
@@ -66,15 +66,15 @@ func TestCallsWaitForRoom(t *testing.T) {
 func TestCallsDoNotWaitForEver(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("huge", volume.TiB)
-	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), lvm.ErrNoSpace)
+	require.ErrorIs(t, m.tryMount(s, m.target("a")), lvm.ErrNoSpace)
 	require.Zero(t, WokenAt(m.stateDir), "nobody waits by default")
 	m.roomPatience = time.Hour
-	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), lvm.ErrNoSpace, "no daemon is at work that makes room")
+	require.ErrorIs(t, m.tryMount(s, m.target("a")), lvm.ErrNoSpace, "no daemon is at work that makes room")
 	require.Zero(t, WokenAt(m.stateDir))
 	m.daemonWorks()
 	m.roomPatience = time.Second
 	began := time.Now()
-	err := m.Mount(m.ctx(), s, m.target("a"), false)
+	err := m.tryMount(s, m.target("a"))
 	require.ErrorIs(t, err, lvm.ErrNoSpace)
 	require.ErrorContains(t, err, "flexlvm-test has")
 	require.GreaterOrEqual(t, time.Since(began), m.roomPatience)
@@ -95,7 +95,7 @@ func TestReplicaReleasedWhileItWaitsForRoom(t *testing.T) {
 	m.daemonWorks()
 	m.roomPatience, m.roomRetry = time.Minute, time.Hour
 	done := make(chan error, 1)
-	go func() { done <- m.Mount(m.ctx(), s, m.target("a"), false) }()
+	go func() { done <- m.tryMount(s, m.target("a")) }()
 	require.Eventually(t, func() bool { return !WokenAt(m.stateDir).IsZero() }, time.Minute, time.Millisecond)
 	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(old)))
@@ -104,6 +104,6 @@ func TestReplicaReleasedWhileItWaitsForRoom(t *testing.T) {
 
 	reader := s
 	reader.ReadOnly = true
-	require.ErrorIs(t, m.Mount(m.ctx(), reader, m.target("b"), true), ErrNoReplica)
+	require.ErrorIs(t, m.Mount(m.ctx(), reader, MountRequest{Target: m.target("b"), ReadOnly: true}), ErrNoReplica)
 	m.unmount(m.mount(s, "a")) // the next replica of this dataset
 }

@@ -60,10 +60,10 @@ func TestSnapshot(t *testing.T) {
 	again, err := m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: snap}, stillWanted)
 	require.NoError(t, err)
 	require.Equal(t, []any{made.UUID, made.Created}, []any{again.UUID, again.Created}, "it is taken once")
-	require.ErrorIs(t, m.Mount(m.ctx(), snap, m.target("s"), true), ErrRefused)
+	require.ErrorIs(t, m.Mount(m.ctx(), snap, MountRequest{Target: m.target("s"), ReadOnly: true}), ErrRefused)
 	claim := snap
 	claim.Kind, claim.CloneOf = volume.Claim, ""
-	require.ErrorContains(t, m.Mount(m.ctx(), claim, m.target("s"), true), "never mounted")
+	require.ErrorContains(t, m.Mount(m.ctx(), claim, MountRequest{Target: m.target("s"), ReadOnly: true}), "never mounted")
 
 	// The source is removed, and a second snapshot, in any order.
 	second := m.snapshotOf(s, "second")

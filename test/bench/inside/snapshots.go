@@ -81,7 +81,7 @@ func (b *snapshotBench) mount(s volume.Spec) error {
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return err
 	}
-	return b.engine.Mount(context.Background(), s, target, false)
+	return b.engine.Mount(context.Background(), s, node.MountRequest{Target: target})
 }
 
 // fill mounts a volume for the first time, fills it, and unmounts it.

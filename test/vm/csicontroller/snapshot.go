@@ -108,7 +108,7 @@ func (c *controller) use(ctx context.Context, object *corev1.PersistentVolume) e
 		return err
 	}
 	defer func() { _ = os.Remove(target) }()
-	if err := c.engine.Mount(ctx, spec, target, false); err != nil {
+	if err := c.engine.Mount(ctx, spec, node.MountRequest{Target: target}); err != nil {
 		return err
 	}
 	return c.engine.Unmount(ctx, target)
