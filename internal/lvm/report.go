@@ -45,8 +45,8 @@ type LogicalVolume struct {
 	On map[string]volume.Bytes
 }
 
-// SyncRecover is the SyncAction while the kernel builds copies anew, or brings them up to date. The first
-// synchronisation of a volume, or of what it has grown by, is another one.
+// SyncRecover is the SyncAction while the kernel rebuilds copies or brings them up to date. The first
+// synchronisation of a volume or of its growth has another name.
 const SyncRecover = "recover"
 
 // Takes returns what the volume takes from its pool: for a thin one, what was written to it.
@@ -101,15 +101,20 @@ type device struct {
 // report is the structure of --reportformat json: a list of reports, each with lists of rows; every
 // value is a string.
 type report struct {
-	Report []struct {
-		LV  []map[string]string `json:"lv"`
-		VG  []map[string]string `json:"vg"`
-		PV  []map[string]string `json:"pv"`
-		Seg []map[string]string `json:"seg"` // nil except in a full report
-		// PVSeg is nil except in a full report.
-		PVSeg []map[string]string `json:"pvseg"`
-	} `json:"report"`
+	Report []reportPart `json:"report"`
 }
+
+type reportPart struct {
+	LV  []map[string]string `json:"lv"`
+	VG  []map[string]string `json:"vg"`
+	PV  []map[string]string `json:"pv"`
+	Seg []map[string]string `json:"seg"` // nil except in a full report
+	// PVSeg is nil except in a full report.
+	PVSeg []map[string]string `json:"pvseg"`
+}
+
+func volumeRows(p reportPart) []map[string]string { return p.LV }
+func deviceRows(p reportPart) []map[string]string { return p.PV }
 
 func parseReport(out []byte) (report, error) {
 	var r report
@@ -120,6 +125,25 @@ func parseReport(out []byte) (report, error) {
 		return report{}, fmt.Errorf("read LVM's report: it holds no %q", "report")
 	}
 	return r, nil
+}
+
+// eachRow calls parse with the rows of a report that rows returns for each of its parts. It stops at the first row of
+// which parse found a field missing or malformed, and returns that error.
+func eachRow(out []byte, rows func(reportPart) []map[string]string, parse func(*row)) error {
+	r, err := parseReport(out)
+	if err != nil {
+		return err
+	}
+	for _, part := range r.Report {
+		for _, f := range rows(part) {
+			row := row{fields: f}
+			parse(&row)
+			if row.err != nil {
+				return row.err
+			}
+		}
+	}
+	return nil
 }
 
 // parseVolumes parses a report with one row for each volume and separate rows for its segments, or,

@@ -138,7 +138,13 @@ func namesOf(copies []lvm.Copy) string {
 
 // missingDevices describes the missing devices of a group, for error messages.
 func (e *Engine) missingDevices(ctx context.Context, g volume.Group) string {
-	missing, err := e.lvm.MissingDevices(ctx, g)
+	all, err := e.lvm.PhysicalVolumes(ctx)
+	var missing []string
+	for _, p := range all {
+		if p.Group == g && p.Missing {
+			missing = append(missing, p.UUID)
+		}
+	}
 	if err != nil || len(missing) == 0 {
 		return "see `pvs`"
 	}

@@ -55,7 +55,7 @@ func (m *fakeMirror) run(argv ...string) (string, error) {
 		}
 		return `{"report":[{"lv":[` + strings.Join(rows, ",") + `]}]}`, nil
 	case "pvs":
-		return `{"report":[{"pv":[{"pv_uuid":"pv-there","pv_missing":""},{"pv_uuid":"pv-away","pv_missing":"missing"}]}]}`, nil
+		return `{"report":[{"pv":[{"pv_name":"/dev/sda","pv_uuid":"pv-there","pv_missing":"","vg_name":"flexlvm","vg_uuid":"group","vg_tags":""},{"pv_name":"[unknown]","pv_uuid":"pv-away","pv_missing":"missing","vg_name":"flexlvm","vg_uuid":"group","vg_tags":""},{"pv_name":"[unknown]","pv_uuid":"pv-other","pv_missing":"missing","vg_name":"tank","vg_uuid":"other","vg_tags":""}]}]}`, nil
 	}
 	return "", fmt.Errorf("ran %s", argv)
 }
