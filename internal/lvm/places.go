@@ -35,9 +35,9 @@ func parsePlaces(rows []map[string]string) (places, error) {
 	return out, nil
 }
 
-// place sets what the volume holds on each device. If that is not exactly what the volume takes,
-// place sets nothing: the volume has a layout that flexlvm does not use, such as one with a cache.
-func (lv *LogicalVolume) place(of places) {
+// setPlaces sets what the volume holds on each device. If that is not exactly what the volume takes,
+// setPlaces sets nothing: the volume has a layout that flexlvm does not use, such as one with a cache.
+func (lv *LogicalVolume) setPlaces(of places) {
 	if lv.Shape.Layout == volume.Thin {
 		return
 	}

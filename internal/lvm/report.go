@@ -177,17 +177,17 @@ func parseVolumes(out []byte) ([]LogicalVolume, error) {
 				continue // another of its segments
 			}
 			seen[lv.UUID] = true
-			lv.shape(shapes)
-			lv.place(places)
+			lv.setShape(shapes)
+			lv.setPlaces(places)
 			all = append(all, lv)
 		}
 	}
 	return all, nil
 }
 
-// shape sets the shape of the volume to that of its segments, or to linear if the report has none
+// setShape sets the shape of the volume to that of its segments, or to linear if the report has none
 // of them.
-func (lv *LogicalVolume) shape(told map[string]segment) {
+func (lv *LogicalVolume) setShape(told map[string]segment) {
 	thinPool := lv.Shape.ThinPool
 	lv.Shape = volume.Shape{Layout: volume.Linear}
 	if s, is := told[lv.UUID]; is {
@@ -218,7 +218,7 @@ func parseVolume(fields map[string]string) (LogicalVolume, error) {
 	}
 	lv.Origin = strings.ContainsAny(lv.Attr[:1], "oO")
 	lv.Skipped = strings.HasSuffix(lv.Attr, "k") // the tenth letter (man 8 lvs)
-	lv.copyOnWrite(&row)
+	lv.parseCopyOnWrite(&row)
 	if pool := row.field("pool_lv"); pool != "" {
 		lv.Shape.ThinPool = volume.Name(pool)
 		lv.Data, _ = row.share("data_percent", lv.Size)

@@ -207,11 +207,11 @@ func (e *Engine) takeCopy(ctx context.Context, spec volume.Spec, origin lvm.Logi
 	}
 	made := lvm.LogicalVolume{Group: spec.Group, Name: spec.Name, Tags: tags.Strings(), Shape: spec.Shape()}
 	if !spec.CopyOnWrite() {
-		return tags, e.lvm.Snapshot(ctx, origin, made)
+		return tags, e.lvm.CreateThinSnapshot(ctx, origin, made)
 	}
 	var chunk volume.Bytes
 	made.Size, chunk = volume.COWStore(origin.Size, origin.Extent, spec.Reserve)
-	return tags, e.lvm.CopyOnWrite(ctx, origin, made, chunk)
+	return tags, e.lvm.CreateCopyOnWriteSnapshot(ctx, origin, made, chunk)
 }
 
 // copyTags returns the tags of a copy that is about to be created. A snapshot keeps the UUIDs and the size of

@@ -40,7 +40,7 @@ func (e *Engine) mountDirectory(ctx context.Context, spec volume.Spec, t *mount.
 		if err != nil {
 			return err
 		}
-		below, err := whole.Below(path.Join(volumePath(lv.Name), dataDir), t)
+		below, err := whole.Subdirectory(path.Join(volumePath(lv.Name), dataDir), t)
 		if err != nil {
 			return err
 		}

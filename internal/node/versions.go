@@ -25,7 +25,7 @@ func currentVersion(whole *mount.Attached, t *mount.Target) (*mount.Attached, er
 	if err != nil || number == 0 {
 		return nil, err
 	}
-	return whole.Below(path.Join(protocol.VersionsDir, strconv.Itoa(number)), t)
+	return whole.Subdirectory(path.Join(protocol.VersionsDir, strconv.Itoa(number)), t)
 }
 
 // readCurrent returns the number of the current version; 0 if there are no versions.
