@@ -106,7 +106,7 @@ func TestFullCopyIsWholeUntilItGetsItsUUID(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), Settle: func(volume.Group, volume.Name) {}}, host)
 	require.NoError(t, err)
 	lv := lvm.LogicalVolume{Group: "flexlvm", Name: "copy", UUID: "uuid"}
-	f := found{tags: halfTags(), content: content{filesystem: identified{id: copyFS}}}
+	f := openedVolume{tags: halfTags(), content: content{filesystem: identified{id: copyFS}}}
 	require.NoError(t, e.untagCopied(t.Context(), lv, &f), "a thin copy has no such tag")
 	f.tags.Fill = volume.FillCopied
 	require.ErrorContains(t, e.untagCopied(t.Context(), lv, &f), "it should hold the file system "+sourceFS)

@@ -63,7 +63,7 @@ func (e *Engine) findDirectory(ctx context.Context, p *directoryPool, spec volum
 	lv, rec, err = p.read(spec.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
 		e.expireTombstones(spec.Group, spec.Name)
-		if err = e.mayMakeDirectory(spec, err); err != nil {
+		if err = e.checkDirectoryCreatable(spec, err); err != nil {
 			return lv, rec, tags, err
 		}
 		if err = e.makeDirectory(ctx, p, spec); err != nil {
@@ -85,8 +85,8 @@ func (e *Engine) findDirectory(ctx context.Context, p *directoryPool, spec volum
 	return lv, rec, tags, admit(spec, tags, p.device.GroupUUID)
 }
 
-// mayMakeDirectory refuses to create a volume that was removed, or that this node has served before.
-func (e *Engine) mayMakeDirectory(spec volume.Spec, none error) error {
+// checkDirectoryCreatable refuses to create a volume that was removed, or that this node has served before.
+func (e *Engine) checkDirectoryCreatable(spec volume.Spec, none error) error {
 	if since, ok := e.records.blockedByTombstone(spec.Group, spec.Name, e.now()); ok {
 		return removedErr(spec, since)
 	}
@@ -120,7 +120,7 @@ func (e *Engine) makeDirectory(ctx context.Context, p *directoryPool, spec volum
 	if err := p.ensureRoom(ctx, spec.DeviceSize(), spec.Size); err != nil {
 		return err
 	}
-	endRoomTurn(ctx)
+	endRetryTurn(ctx)
 	tags, err := newTags(spec)
 	if err != nil {
 		return err

@@ -89,9 +89,9 @@ func (e *Engine) newPool(ctx context.Context, g volume.Group, n volume.Name, siz
 
 // poolContent returns a pool as a volume with a file system of its own, for the functions that format and
 // grow volumes.
-func (e *Engine) poolContent(d lvm.Device, t volume.DirectoryPool) found {
+func (e *Engine) poolContent(d lvm.Device, t volume.DirectoryPool) openedVolume {
 	tags := volume.Tags{State: t.State, FS: t.FS, Size: t.Size}
-	return found{device: d, tags: tags, content: e.contentOf(d, tags)}
+	return openedVolume{device: d, tags: tags, content: e.contentOf(d, tags)}
 }
 
 // finishPool formats a pool in state creating, unless that is done, and makes it ready. A pool gets its first
@@ -100,13 +100,13 @@ func (e *Engine) finishPool(ctx context.Context, lv lvm.LogicalVolume, d lvm.Dev
 	f := e.poolContent(d, t)
 	rec, err := e.records.read(lv.Group, lv.Name)
 	recorded := err == nil && rec.VolumeUUID == lv.UUID || err != nil && !errors.Is(err, os.ErrNotExist)
-	whole, err := checkFilesystem(lv, f.tags, f.content, recorded)
+	valid, err := checkFilesystem(lv, f.tags, f.content, recorded)
 	if err != nil {
 		return err
 	}
-	if !whole || !recorded {
+	if !valid || !recorded {
 		spec := volume.Spec{Group: lv.Group, Name: lv.Name, Size: t.Size, Layout: volume.Linear}
-		never, err := mayFormat(spec, lv, f, whole)
+		never, err := mayFormat(spec, lv, f, valid)
 		if err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (e *Engine) finishPool(ctx context.Context, lv lvm.LogicalVolume, d lvm.Dev
 }
 
 // fillPool makes sure that the file system of a pool holds size, and records that it does.
-func (e *Engine) fillPool(ctx context.Context, lv lvm.LogicalVolume, f found, size volume.Bytes) (err error) {
+func (e *Engine) fillPool(ctx context.Context, lv lvm.LogicalVolume, f openedVolume, size volume.Bytes) (err error) {
 	fs, err := mount.Attach(mount.XFS, f.content.path, false)
 	if err != nil {
 		return err
@@ -173,8 +173,8 @@ func (e *Engine) fillPool(ctx context.Context, lv lvm.LogicalVolume, f found, si
 }
 
 // makePoolRoom makes sure that volumes can take as much as the pool promises, even if XFS needs more for
-// itself than computed. It does not make up for what existing files use, whoever owns them.
-func (e *Engine) makePoolRoom(ctx context.Context, root *os.File, f found, size volume.Bytes) error {
+// itself than computed. It does not compensate for what existing files use, of any owner.
+func (e *Engine) makePoolRoom(ctx context.Context, root *os.File, f openedVolume, size volume.Bytes) error {
 	all, err := quota.Projects(f.content.path)
 	if err != nil {
 		return err

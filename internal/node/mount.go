@@ -112,7 +112,7 @@ func (e *Engine) findAndMount(ctx context.Context, spec volume.Spec, t *mount.Ta
 }
 
 // notMounted fails if a volume is already mounted in this mount namespace.
-func notMounted(f found) error {
+func notMounted(f openedVolume) error {
 	mounted, err := mount.ByDevice()
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ func mountedAlready(spec volume.Spec, target string) (bool, error) {
 }
 
 // mountFilesystem mounts a volume that was found, and moves the mount onto t.
-func (e *Engine) mountFilesystem(ctx context.Context, f found, spec volume.Spec, t *mount.Target, r MountRequest) error {
+func (e *Engine) mountFilesystem(ctx context.Context, f openedVolume, spec volume.Spec, t *mount.Target, r MountRequest) error {
 	fs, err := e.withQuota(ctx, f, spec)
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func (e *Engine) mountFilesystem(ctx context.Context, f found, spec volume.Spec,
 	e.beforeLoader(f, spec, fs)
 	moved := fs
 	if r.ReadOnly || len(r.Options) > 0 {
-		if moved, err = mount.Attach(f.content.words().mount, f.content.path, r.ReadOnly, r.Options...); err != nil {
+		if moved, err = mount.Attach(f.content.info().mountType, f.content.path, r.ReadOnly, r.Options...); err != nil {
 			return err
 		}
 		defer func() { _ = moved.Close() }()
@@ -166,7 +166,7 @@ func (e *Engine) mountFilesystem(ctx context.Context, f found, spec volume.Spec,
 // moveToTarget moves the mount of a volume onto t. Before anything can write to the volume, this node has recorded
 // it durably, and it is never formatted from then on. Its tags become ready before it is handed out, or right
 // afterwards (Config.Settle).
-func (e *Engine) moveToTarget(ctx context.Context, f found, fs *mount.Attached, t *mount.Target) error {
+func (e *Engine) moveToTarget(ctx context.Context, f openedVolume, fs *mount.Attached, t *mount.Target) error {
 	if err := e.publish(ctx, f); err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (e *Engine) moveToTarget(ctx context.Context, f found, fs *mount.Attached, 
 // An encrypted volume is always made ready first: if its record and its header were lost, nothing on
 // its device would show that a pod has had it, as mayFormat finds for other volumes. A raw block
 // volume is, too, because nothing on its device ever shows that.
-func (e *Engine) publish(ctx context.Context, f found) error {
+func (e *Engine) publish(ctx context.Context, f openedVolume) error {
 	g, n := f.device.Group, f.device.Name
 	if !f.recorded {
 		if f.tags.State == volume.Ready {
@@ -232,7 +232,7 @@ func (e *Engine) touch(g volume.Group, n volume.Name) {
 // safety, and logs the error. An empty record still shows that the volume existed, and fits on most full
 // disks.
 func (e *Engine) markUnrecorded(g volume.Group, n volume.Name, err error) {
-	e.unrecorded(g, n, errors.Join(err, e.records.mark(g, n)))
+	e.unrecorded(g, n, errors.Join(err, e.records.writeEmpty(g, n)))
 }
 
 // unrecorded logs a failed write of a volume's record that is not needed for safety.

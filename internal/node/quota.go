@@ -16,8 +16,8 @@ import (
 
 // withQuota attaches the file system of a volume and sets its quota to what its tags promise. The caller
 // closes the returned mount.
-func (e *Engine) withQuota(ctx context.Context, f found, spec volume.Spec) (*mount.Attached, error) {
-	fs, err := mount.Attach(f.content.words().mount, f.content.path, false)
+func (e *Engine) withQuota(ctx context.Context, f openedVolume, spec volume.Spec) (*mount.Attached, error) {
+	fs, err := mount.Attach(f.content.info().mountType, f.content.path, false)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (e *Engine) withQuota(ctx context.Context, f found, spec volume.Spec) (*mou
 // setQuota does nothing if the limits are right, as at every mount except the first and the one after an
 // interrupted growth. A growth (f.growing) always does everything: the limit may be right and the file system
 // still too small.
-func (e *Engine) setQuota(ctx context.Context, root *os.File, f found, inodes int64) error {
+func (e *Engine) setQuota(ctx context.Context, root *os.File, f openedVolume, inodes int64) error {
 	device := f.content.path
 	if err := quota.CheckEnforced(device); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (e *Engine) setQuota(ctx context.Context, root *os.File, f found, inodes in
 // grow grows the file system to the size of its device. The copies of its superblock are durable before the
 // quota is set, because the next mount does not grow a volume that has its quota. inodes is the inode limit,
 // 0 for none; a copy may have a larger limit than its source.
-func (e *Engine) grow(ctx context.Context, root *os.File, f found, inodes int64) error {
+func (e *Engine) grow(ctx context.Context, root *os.File, f openedVolume, inodes int64) error {
 	fs := f.content.mounted(f.content.path)
 	device, err := e.sizeToGrowTo(ctx, root, f, fs)
 	if err != nil {
@@ -91,7 +91,7 @@ func (e *Engine) grow(ctx context.Context, root *os.File, f found, inodes int64)
 
 // sizeToGrowTo returns the size of a file system's device. If the device is larger than the file system, LVM
 // must have committed that size. Otherwise LVM is not queried, such as at a first mount.
-func (e *Engine) sizeToGrowTo(ctx context.Context, root *os.File, f found, fs mountedFilesystem) (volume.Bytes, error) {
+func (e *Engine) sizeToGrowTo(ctx context.Context, root *os.File, f openedVolume, fs mountedFilesystem) (volume.Bytes, error) {
 	device, err := deviceSize(f.content.path)
 	if err != nil {
 		return 0, err
@@ -109,7 +109,7 @@ func (e *Engine) sizeToGrowTo(ctx context.Context, root *os.File, f found, fs mo
 //
 // It is for new file systems only. Later, the free space does not show what was promised: a tenant that moves
 // files out of its quota would be given space of the group that no claim is charged for.
-func (e *Engine) makeRoom(ctx context.Context, root *os.File, f found, size volume.Bytes) error {
+func (e *Engine) makeRoom(ctx context.Context, root *os.File, f openedVolume, size volume.Bytes) error {
 	for range 3 {
 		free, err := f.content.mounted(f.content.path).free(root)
 		if err != nil {
@@ -202,7 +202,7 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 	if err != nil {
 		return err
 	}
-	f := found{device: d, tags: tags, key: key, growing: true}
+	f := openedVolume{device: d, tags: tags, key: key, growing: true}
 	if f.content, err = e.openOrFormatContainer(ctx, spec, lv, f, true); err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 		return err
 	}
 	size = max(size, tags.Size)
-	if err := mayGrow(lv, tags, size); err != nil {
+	if err := checkGrowable(lv, tags, size); err != nil {
 		return err
 	}
 	if err := e.extendAndRecord(ctx, &f, lv, size, spec); err != nil {
@@ -229,10 +229,10 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 	return fs.Close()
 }
 
-// mayGrow refuses to grow a volume of a fixed size: its device would be extended by DeviceSize's amount,
+// checkGrowable refuses to grow a volume of a fixed size: its device would be extended by DeviceSize's amount,
 // which the pool was charged for, and its file system would keep so much for itself that the promised size
 // does not fit. It is pure.
-func mayGrow(lv lvm.LogicalVolume, tags volume.Tags, size volume.Bytes) error {
+func checkGrowable(lv lvm.LogicalVolume, tags volume.Tags, size volume.Bytes) error {
 	if !tags.Fixed || size <= tags.Size {
 		return nil
 	}
@@ -241,7 +241,7 @@ func mayGrow(lv lvm.LogicalVolume, tags volume.Tags, size volume.Bytes) error {
 }
 
 // extendAndRecord extends the device and records the new size, after zeroing the added part of a raw block volume.
-func (e *Engine) extendAndRecord(ctx context.Context, f *found, lv lvm.LogicalVolume, size volume.Bytes, spec volume.Spec) error {
+func (e *Engine) extendAndRecord(ctx context.Context, f *openedVolume, lv lvm.LogicalVolume, size volume.Bytes, spec volume.Spec) error {
 	spec.Size = size
 	if err := e.lvm.Extend(ctx, lv, spec.DeviceSize()); err != nil {
 		return err

@@ -125,26 +125,22 @@ func replaceRecord(file string, r record, used time.Time) error {
 	return syncDirs(dir)
 }
 
-// mark creates an empty record for a volume without one. It cannot be parsed, so it counts as the record of a
-// volume that a pod has had.
-func (d records) mark(g volume.Group, n volume.Name) error {
-	if err := createEmptyRecord(d.file(g, n)); err != nil {
+// writeEmpty creates an empty record for a volume without one. It cannot be parsed, so it counts as the record of a
+// volume that a pod has had. A record that exists stays as it is.
+func (d records) writeEmpty(g volume.Group, n volume.Name) error {
+	file := d.file(g, n)
+	err := os.MkdirAll(filepath.Dir(file), 0o700)
+	if err != nil {
+		return fmt.Errorf("mark record: %w", err)
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close(), syncDirs(filepath.Dir(file)))
+	}
+	if err != nil {
 		return fmt.Errorf("mark record: %w", err)
 	}
 	return nil
-}
-
-// createEmptyRecord creates an empty file, which cannot be read as a record until one replaces it. A file that exists
-// stays as it is.
-func createEmptyRecord(file string) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close(), syncDirs(filepath.Dir(file)))
 }
 
 // syncDirs makes the names in a directory durable, and the directory itself: the tags that change next are on

@@ -189,21 +189,21 @@ func (r Ref) checkUUID(lv lvm.LogicalVolume) error {
 func (e *Engine) Remove(ctx context.Context, ref Ref) error {
 	if ref.Name.IsDoomed() {
 		ref.Name = ref.Name.Undoomed()
-		return e.finish(ctx, ref)
+		return e.finishRemoval(ctx, ref)
 	}
-	if err := e.finish(ctx, ref); err != nil {
+	if err := e.finishRemoval(ctx, ref); err != nil {
 		return err
 	}
-	doomed, err := e.doom(ctx, ref)
+	doomed, err := e.commitRemoval(ctx, ref)
 	if err != nil || !doomed {
 		return err
 	}
-	return e.finish(ctx, ref)
+	return e.finishRemoval(ctx, ref)
 }
 
-// doom commits the removal of a volume, or completes the commit of one that RemoveAll has tagged and not
+// commitRemoval commits the removal of a volume, or completes the commit of one that RemoveAll has tagged and not
 // removed. It returns false if there is no such volume.
-func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
+func (e *Engine) commitRemoval(ctx context.Context, ref Ref) (bool, error) {
 	release, err := e.lockVolume(ctx, ref.Group, ref.Name)
 	if err != nil {
 		return false, err
@@ -218,7 +218,7 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 	case ref.checkUUID(lv) != nil:
 		return false, ref.checkUUID(lv)
 	}
-	if err := mayDoom(ref, lv, tags); err != nil {
+	if err := checkRemovable(ref, lv, tags); err != nil {
 		return false, err
 	}
 	e.removeRecordsOfGone(ctx, ref.Group)
@@ -244,8 +244,8 @@ func (e *Engine) recordTombstone(ref Ref, kind volume.Kind) error {
 	return e.records.writeTombstone(ref.Group, ref.Name, kind, e.now())
 }
 
-// finish removes a volume that an earlier call has doomed, if there is one.
-func (e *Engine) finish(ctx context.Context, ref Ref) error {
+// finishRemoval removes a volume that an earlier call has doomed, if there is one.
+func (e *Engine) finishRemoval(ctx context.Context, ref Ref) error {
 	release, err := e.lockVolume(ctx, ref.Group, ref.Name.Doomed())
 	if err != nil {
 		return err

@@ -60,7 +60,7 @@ func TestFinishingTouchesNothingElse(t *testing.T) {
 		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	}
 	giveUp()
-	_, err := m.doom(m.ctx(), refOf(s))
+	_, err := m.commitRemoval(m.ctx(), refOf(s))
 	require.NoError(t, err)
 	giveUp()
 	doomed := refOf(s)

@@ -214,7 +214,7 @@ func TestRemoveAllFinishesWhatWasRenamed(t *testing.T) {
 	m := newMachine(t)
 	_, refs := m.givenUp(3, volume.Disposal{})
 	for i := range 2 {
-		_, err := m.doom(m.ctx(), refs[i])
+		_, err := m.commitRemoval(m.ctx(), refs[i])
 		require.NoError(t, err)
 		refs[i].Name = refs[i].Name.Doomed()
 	}

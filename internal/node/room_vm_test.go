@@ -21,8 +21,8 @@ func (m *machine) unreferenced(name string, size volume.Bytes) volume.Spec {
 	return s
 }
 
-// daemonWorks acts as a running node daemon until the test ends.
-func (m *machine) daemonWorks() {
+// actAsDaemon acts as a running node daemon until the test ends.
+func (m *machine) actAsDaemon() {
 	m.t.Helper()
 	release, acquired, err := m.locks.Try(daemonLock())
 	require.NoError(m.t, err)
@@ -37,7 +37,7 @@ func TestCallsWaitForRoom(t *testing.T) {
 	s := m.volume("data", 512*volume.MiB)
 	evicted := []volume.Spec{m.unreferenced("old-0", volume.GiB), m.unreferenced("old-1", volume.GiB)}
 	m.fillDevices(0, 0, 0, 0)
-	m.daemonWorks()
+	m.actAsDaemon()
 	m.roomPatience, m.roomRetry = time.Minute, time.Hour // only the removal of a volume wakes it
 	target := m.target("a")
 	for i, call := range []func() error{
@@ -71,7 +71,7 @@ func TestCallsDoNotWaitForEver(t *testing.T) {
 	m.roomPatience = time.Hour
 	require.ErrorIs(t, m.tryMount(s, m.target("a")), lvm.ErrNoSpace, "no daemon is at work that makes room")
 	require.Zero(t, WokenAt(m.stateDir))
-	m.daemonWorks()
+	m.actAsDaemon()
 	m.roomPatience = time.Second
 	began := time.Now()
 	err := m.tryMount(s, m.target("a"))
@@ -92,7 +92,7 @@ func TestReplicaReleasedWhileItWaitsForRoom(t *testing.T) {
 	ref.Kind = volume.Dataset
 	old := m.unreferenced("old", volume.GiB)
 	m.fillDevices(0, 0, 0, 0)
-	m.daemonWorks()
+	m.actAsDaemon()
 	m.roomPatience, m.roomRetry = time.Minute, time.Hour
 	done := make(chan error, 1)
 	go func() { done <- m.tryMount(s, m.target("a")) }()

@@ -66,7 +66,7 @@ func (e *Engine) setState(ctx context.Context, g volume.Group, n volume.Name, to
 	if tags, err = e.ensureSettled(ctx, lv, tags); err != nil {
 		return inventory.Volume{}, err
 	}
-	if err := maySetState(lv, tags, to); err != nil {
+	if err := checkStateChange(lv, tags, to); err != nil {
 		return inventory.Volume{}, err
 	}
 	if tags.State != to {
@@ -89,8 +89,8 @@ func (e *Engine) setState(ctx context.Context, g volume.Group, n volume.Name, to
 	return e.describe(lv), nil
 }
 
-// maySetState refuses changes that a person may not make either.
-func maySetState(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error {
+// checkStateChange refuses changes that a person may not make either.
+func checkStateChange(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error {
 	ref := Ref{Group: lv.Group, Name: lv.Name}
 	switch {
 	case to != volume.Ready && to != volume.Retained && to != volume.Unreferenced:

@@ -110,7 +110,7 @@ func (e *Engine) takeSnapshot(ctx context.Context, r SnapshotRequest) (inventory
 	if err := e.checkGroupUUID(ctx, r.Spec); err != nil {
 		return inventory.Volume{}, err
 	}
-	err := e.locked(ctx, r.Group, r.CloneOf, func() error {
+	err := e.withLock(ctx, r.Group, r.CloneOf, func() error {
 		origin, of, c, err := e.snapshotSource(ctx, r)
 		if err != nil {
 			return err

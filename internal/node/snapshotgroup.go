@@ -210,7 +210,7 @@ func (g *snapshotGroup) attach() (err error) {
 				return err
 			}
 		}
-		if m.fs, err = mount.Attach(m.content.words().mount, m.content.path, false); err != nil {
+		if m.fs, err = mount.Attach(m.content.info().mountType, m.content.path, false); err != nil {
 			return err
 		}
 		if err := syncAll(m.fs); err != nil {

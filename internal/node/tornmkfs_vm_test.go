@@ -49,7 +49,7 @@ func testMkfsThatAPowerCutHasTorn(t *testing.T, m *machine) {
 	d, err := m.usable(m.ctx(), served.Group, served.Name)
 	require.NoError(t, err)
 	tags := tagsOf(t, served.Name)
-	never, err := mayFormat(served, lv, found{device: d, content: m.contentOf(d, tags), tags: tags}, true)
+	never, err := mayFormat(served, lv, openedVolume{device: d, content: m.contentOf(d, tags), tags: tags}, true)
 	require.NoError(t, err)
 	require.False(t, never)
 	require.ErrorContains(t, m.tryMount(served, m.target("b")), "structure needs cleaning")

@@ -16,8 +16,8 @@ import (
 
 type xfsKind struct{ host command.Programs }
 
-func (xfsKind) words() words {
-	return words{mount: mount.XFS, title: "XFS", check: "xfs_repair -n"}
+func (xfsKind) info() fsInfo {
+	return fsInfo{mountType: mount.XFS, title: "XFS", checkCommand: "xfs_repair -n"}
 }
 
 func (k xfsKind) format(ctx context.Context, path string, tags volume.Tags, inodes int64) error {
