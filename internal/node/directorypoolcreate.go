@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/flexlvm/flexlvm/internal/durable"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/ondisk"
 	"github.com/flexlvm/flexlvm/internal/quota"
 	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/internal/xfs"
 )
 
 // MakeDirectoryPool creates a directory pool whose volumes may take size altogether, or grows an existing one
@@ -301,5 +303,22 @@ func (e *Engine) checkEmpty(ctx context.Context, lv lvm.LogicalVolume) (err erro
 			return refused("directory pool %s has no volume, and files of project %d: mount it, and find them with `xfs_quota -x -c 'report -p'`", p.poolName(), id)
 		}
 	}
+	return nil
+}
+
+// formatPool creates the file system of a directory pool, all of which inodes may use. Only finishPool calls
+// it, and only in state creating.
+func (e *Engine) formatPool(ctx context.Context, d lvm.Device, t volume.DirectoryPool) error {
+	if t.State != volume.Creating {
+		return fmt.Errorf("refusing to format %s/%s: its state is %s", d.Group, d.Name, t.State)
+	}
+	err := xfs.Mkfs(ctx, e.host.Killable, xfs.Format{Device: d.Path, UUID: t.FS, Size: t.Size, AnyInodes: true})
+	if err != nil {
+		return err
+	}
+	if err := durable.Sync(d.Path); err != nil {
+		return err
+	}
+	e.after("mkfs")
 	return nil
 }

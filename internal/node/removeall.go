@@ -113,31 +113,6 @@ func inspectForRemoval(ref Ref, seen lvm.Overview) (one batchItem, joins bool, e
 	return one, one.lv.Shape.Layout != volume.Thin && one.tags.Wipe == volume.WipeNone, nil
 }
 
-// checkRemovable refuses a volume that may not be removed. A volume that is already doomed may be.
-func checkRemovable(ref Ref, lv lvm.LogicalVolume, tags volume.Tags) error {
-	switch {
-	case tags.State != volume.Doomed && !volume.MayMove(tags.State, volume.Doomed, volume.ByEngine):
-		return refused("volume %s is %s; only an unreferenced volume is removed", ref, tags.State)
-	case lv.Origin:
-		return hasSnapshotsErr(ref)
-	case lv.Open:
-		return inUseErr(ref, lv)
-	}
-	return nil
-}
-
-func inUseErr(ref Ref, lv lvm.LogicalVolume) error {
-	return fmt.Errorf("remove volume %s: %w: %s; it is retried", ref, ErrInUse, describeUse(lv))
-}
-
-// describeUse describes how a volume is in use.
-func describeUse(lv lvm.LogicalVolume) string {
-	if lv.Shape.Layout == volume.Directory {
-		return "it is mounted on this node, be it for one process alone"
-	}
-	return "its device is open on this node"
-}
-
 // commitBatch dooms a batch, removes it, and looks up what is left of it.
 func (e *Engine) commitBatch(ctx context.Context, g volume.Group, refs []Ref, batch []batchItem, errs []error) {
 	e.removeRecordsOfGone(ctx, g)

@@ -110,15 +110,3 @@ func checkStateChange(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) e
 	}
 	return nil
 }
-
-// unfinished returns what to do about a volume that was given up before it held anything; empty for all
-// others.
-func unfinished(tags volume.Tags) string {
-	switch {
-	case tags.Clone != "":
-		return "is a copy of another that was never finished, so it holds nothing of its own; make the copy again"
-	case tags.PartlyZeroed():
-		return "was given up before all of it was zeroed: no pod has ever had it, so it holds nothing; make a claim anew"
-	}
-	return ""
-}
