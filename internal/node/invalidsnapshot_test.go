@@ -36,6 +36,10 @@ func TestSnapshotThatIsValidAgain(t *testing.T) {
 	require.NoError(t, err)
 	spec, lv, tags := thickCopy()
 	require.NoError(t, e.checkCopyableNow(spec, lv, tags))
+	_, _, _, err = e.source(t.Context(), spec, luks.Key{})
+	require.ErrorContains(t, err, "has overflowed")
+	require.True(t, e.invalidNotes.isKnown(lv.UUID), "noted before it is refused")
+	require.NoError(t, e.removeNotes(lv.UUID))
 	see := func() inventory.Volume {
 		t.Helper()
 		in, err := e.Inventory(t.Context())
