@@ -234,19 +234,19 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 		return err
 	}
 	var server *serve.Server
-	acquire, works := node.DaemonTurn, node.DaemonWorks
+	acquire, running := node.AcquireDaemonLock, node.DaemonRunning
 	if o.dryRun {
-		acquire, works = nil, nil // it changes nothing, so it may run next to the daemon
+		acquire, running = nil, nil // it changes nothing, so it may run next to the daemon
 	}
 	o.trim.Trimmer, o.trim.Rate = engine, rates.trim
 	agent := o.agent(engine, host, log, rates)
-	agent.Lock, agent.Locked, agent.Sizes = acquire, node.DaemonWorks, sizes
+	agent.Lock, agent.Locked, agent.Sizes = acquire, node.DaemonRunning, sizes
 	daemon, err := nodeagent.New(agent, engine, api, nodeagent.Outlets{Events: kube.NewRecorder(ctx, api, nodeagent.Component, o.node), Metrics: metrics, Ready: func() { server.Ready() }})
 	if err != nil {
 		return err
 	}
 	server = serve.New(registry, serve.Health{Check: daemon.Healthy, Unready: daemon.Unready})
-	at, err := listen(ctx, works, func() (serve.Addresses, error) { return server.Listen(ctx, o.http, config) })
+	at, err := listen(ctx, running, func() (serve.Addresses, error) { return server.Listen(ctx, o.http, config) })
 	if err != nil {
 		return err
 	}

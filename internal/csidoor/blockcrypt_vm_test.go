@@ -157,8 +157,7 @@ func TestEncryptedBlockSnapshotKilledAfterSomeSteps(t *testing.T) {
 			snap := b.Spec
 			snap.Name, snap.CloneOf, snap.Kind = "snap", b.Spec.Name, volume.Snapshot
 			t.Cleanup(func() { b.sh("lvremove --yes flexlvm-test/snap") })
-			taken, err := b.engine().MakeSnapshot(t.Context(), snap)
-			require.NoError(t, err)
+			taken := b.takeSnapshot(snap)
 			require.Equal(t, rawSize, taken.Size)
 			b.sh("dd if=/dev/urandom of=" + b.Target + " bs=1M count=5 conv=notrunc,fsync status=none")
 

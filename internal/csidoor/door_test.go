@@ -33,10 +33,10 @@ type fakeEngine struct {
 }
 
 type engineCall struct {
-	verb string
-	spec volume.Spec
-	as   node.Mounting
-	size volume.Bytes
+	verb    string
+	spec    volume.Spec
+	request node.MountRequest
+	size    volume.Bytes
 }
 
 func (f *fakeEngine) record(ctx context.Context, c engineCall) error {
@@ -49,20 +49,20 @@ func (f *fakeEngine) record(ctx context.Context, c engineCall) error {
 	return f.do(ctx)
 }
 
-func (f *fakeEngine) MountAs(ctx context.Context, spec volume.Spec, as node.Mounting) error {
-	return f.record(ctx, engineCall{verb: "mount", spec: spec, as: as})
+func (f *fakeEngine) Mount(ctx context.Context, spec volume.Spec, request node.MountRequest) error {
+	return f.record(ctx, engineCall{verb: "mount", spec: spec, request: request})
 }
 
 func (f *fakeEngine) Unmount(ctx context.Context, target string) error {
-	return f.record(ctx, engineCall{verb: "unmount", as: node.Mounting{Target: target}})
+	return f.record(ctx, engineCall{verb: "unmount", request: node.MountRequest{Target: target}})
 }
 
 func (f *fakeEngine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) error {
-	return f.record(ctx, engineCall{verb: "expand", spec: volume.Spec{Group: g, Name: n}, as: node.Mounting{Target: path, Key: key}, size: size})
+	return f.record(ctx, engineCall{verb: "expand", spec: volume.Spec{Group: g, Name: n}, request: node.MountRequest{Target: path, Key: key}, size: size})
 }
 
 func (f *fakeEngine) Space(g volume.Group, n volume.Name, path string) (node.Space, error) {
-	return f.space, f.record(context.Background(), engineCall{verb: "space", spec: volume.Spec{Group: g, Name: n}, as: node.Mounting{Target: path}})
+	return f.space, f.record(context.Background(), engineCall{verb: "space", spec: volume.Spec{Group: g, Name: n}, request: node.MountRequest{Target: path}})
 }
 
 func (f *fakeEngine) Inventory(ctx context.Context) (inventory.Inventory, error) {

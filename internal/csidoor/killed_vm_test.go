@@ -95,7 +95,7 @@ func (c call) serve(e *node.Engine) (err error) {
 	if c.Flex {
 		switch c.Verb {
 		case "mount":
-			return errors.Join(os.MkdirAll(c.Target, 0o750), e.Mount(ctx, c.Spec, c.Target, false))
+			return errors.Join(os.MkdirAll(c.Target, 0o750), e.Mount(ctx, c.Spec, node.MountRequest{Target: c.Target}))
 		case "unmount":
 			return e.Unmount(ctx, c.Target)
 		case "expand":

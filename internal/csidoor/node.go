@@ -19,7 +19,7 @@ import (
 
 // An Engine carries out the calls. Every method can be repeated after it was killed at any moment.
 type Engine interface {
-	MountAs(ctx context.Context, spec volume.Spec, as node.Mounting) error
+	Mount(ctx context.Context, spec volume.Spec, r node.MountRequest) error
 	// Unmount succeeds if nothing is mounted or target does not exist.
 	Unmount(ctx context.Context, target string) error
 	ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) error
@@ -64,13 +64,13 @@ func (s *service) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolum
 	if err != nil {
 		return nil, err
 	}
-	made, err := makeTarget(p.mounting.Target, p.block)
+	made, err := makeTarget(p.request.Target, p.block)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.engine.MountAs(ctx, p.spec, p.mounting); err != nil {
+	if err := s.engine.Mount(ctx, p.spec, p.request); err != nil {
 		if made {
-			err = errors.Join(err, removeTarget(p.mounting.Target))
+			err = errors.Join(err, removeTarget(p.request.Target))
 		}
 		return nil, err
 	}

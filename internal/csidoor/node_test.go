@@ -31,7 +31,7 @@ func TestPublish(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.DirExists(t, r.GetTargetPath())
-	want := engineCall{verb: "mount", spec: spec(), as: node.Mounting{Target: r.GetTargetPath(), Options: []volume.MountOption{volume.NoAtime}}}
+	want := engineCall{verb: "mount", spec: spec(), request: node.MountRequest{Target: r.GetTargetPath(), Options: []volume.MountOption{volume.NoAtime}}}
 	require.Equal(t, []engineCall{want, want}, d.engine.calls)
 
 	_, err := d.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: r.GetVolumeId(), TargetPath: r.GetTargetPath()})
@@ -80,7 +80,7 @@ func TestPublishBlock(t *testing.T) {
 
 // Each access mode has Kubernetes' meaning.
 func TestAccessModes(t *testing.T) {
-	for mode, as := range map[csi.VolumeCapability_AccessMode_Mode]node.Mounting{
+	for mode, request := range map[csi.VolumeCapability_AccessMode_Mode]node.MountRequest{
 		csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER:        {},
 		csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:  {},
 		csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER: {Alone: true},
@@ -91,14 +91,14 @@ func TestAccessModes(t *testing.T) {
 		r.VolumeCapability.AccessMode.Mode = mode
 		p, err := parsePublish(r)
 		require.NoError(t, err, mode)
-		as.Target = r.GetTargetPath()
-		require.Equal(t, as, p.mounting, mode)
+		request.Target = r.GetTargetPath()
+		require.Equal(t, request, p.request, mode)
 	}
 	r := publish(t)
 	r.Readonly = true
 	p, err := parsePublish(r)
 	require.NoError(t, err)
-	require.True(t, p.mounting.ReadOnly)
+	require.True(t, p.request.ReadOnly)
 }
 
 // The readers of a dataset have their own handle, and no other volume has it.
@@ -216,7 +216,7 @@ func TestKeyReachesTheEngineAlone(t *testing.T) {
 	require.Equal(t, []string{"mount", "expand", "space"}, d.engine.verbs())
 	require.True(t, d.engine.calls[0].spec.Encrypted)
 	for _, c := range d.engine.calls[:2] {
-		require.False(t, c.as.Key.IsZero(), c.verb)
+		require.False(t, c.request.Key.IsZero(), c.verb)
 	}
 	d.engine.do = func(context.Context) error { return fmt.Errorf("open: %w", luks.ErrWrongKey) }
 	_, err = d.NodePublishVolume(t.Context(), r)
@@ -298,7 +298,7 @@ func TestExpand(t *testing.T) {
 	got, err := d.NodeExpandVolume(t.Context(), request("flexlvm/pvc-1", 2<<30, 0))
 	require.NoError(t, err)
 	require.EqualValues(t, 2<<30, got.GetCapacityBytes())
-	require.Equal(t, engineCall{verb: "expand", spec: volume.Spec{Group: "flexlvm", Name: "pvc-1"}, as: node.Mounting{Target: "/pods/1/mount"}, size: 2 * volume.GiB}, d.engine.calls[0])
+	require.Equal(t, engineCall{verb: "expand", spec: volume.Spec{Group: "flexlvm", Name: "pvc-1"}, request: node.MountRequest{Target: "/pods/1/mount"}, size: 2 * volume.GiB}, d.engine.calls[0])
 
 	d.engine.calls = nil
 	_, err = d.NodeExpandVolume(t.Context(), request("flexlvm/ds-1/readers", 2<<30, 0))

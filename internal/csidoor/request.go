@@ -56,15 +56,15 @@ func parseHandle(id string) (handle, error) {
 
 // A publication is a parsed NodePublishVolume request.
 type publication struct {
-	spec     volume.Spec
-	mounting node.Mounting
-	block    bool // publish the device instead of a file system
+	spec    volume.Spec
+	request node.MountRequest
+	block   bool // publish the device instead of a file system
 }
 
 // parsePublish parses a request strictly: anything unknown is refused, so that a mistake in a PersistentVolume
 // shows at its first mount.
 func parsePublish(r *csi.NodePublishVolumeRequest) (publication, error) {
-	p := publication{mounting: node.Mounting{Target: r.GetTargetPath(), ReadOnly: r.GetReadonly()}}
+	p := publication{request: node.MountRequest{Target: r.GetTargetPath(), ReadOnly: r.GetReadonly()}}
 	switch {
 	case r.GetVolumeId() == "":
 		return publication{}, missingError(fieldHandle)
@@ -95,7 +95,7 @@ func parsePublish(r *csi.NodePublishVolumeRequest) (publication, error) {
 	if err := p.key(r.GetSecrets()); err != nil {
 		return publication{}, err
 	}
-	if len(p.mounting.Options) > 0 && p.spec.ReadOnly {
+	if len(p.request.Options) > 0 && p.spec.ReadOnly {
 		return publication{}, &volume.FieldError{Field: fieldMountOptions, Reason: "are not supported for the readers of a dataset; remove them from the PersistentVolume"}
 	}
 	return p, p.spec.Validate()
@@ -121,8 +121,8 @@ func (p *publication) key(secrets map[string]string) (err error) {
 	case !p.spec.Encrypted:
 		return nil
 	}
-	p.mounting.Key, err = keyFrom(secrets)
-	if err == nil && p.mounting.Key.IsZero() {
+	p.request.Key, err = keyFrom(secrets)
+	if err == nil && p.request.Key.IsZero() {
 		err = &volume.FieldError{Field: fieldSecrets, Reason: "are missing, and the volume is encrypted: the PersistentVolume must name a Secret in nodePublishSecretRef"}
 	}
 	return err
@@ -185,14 +185,14 @@ func (p *publication) capability(c *csi.VolumeCapability) (err error) {
 	}
 	switch mode := c.GetAccessMode().GetMode(); mode {
 	case csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER:
-		p.mounting.Alone = true
+		p.request.Alone = true
 	case csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:
 	case csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY:
 		// As in the FlexVolume driver, only readOnly makes a mount read-only.
 	default:
 		return &volume.FieldError{Field: "access mode", Value: mode.String(), Reason: "is not supported: a volume is on the disk of one node; use ReadWriteOnce, ReadWriteOncePod or ReadOnlyMany"}
 	}
-	p.mounting.Options, err = volume.ParseMountOptions(fieldMountOptions, m.GetMountFlags())
+	p.request.Options, err = volume.ParseMountOptions(fieldMountOptions, m.GetMountFlags())
 	return err
 }
 

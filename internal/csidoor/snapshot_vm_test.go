@@ -11,8 +11,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
+
+func (b bed) takeSnapshot(snap volume.Spec) inventory.Volume {
+	b.t.Helper()
+	taken, err := b.engine().MakeSnapshot(b.t.Context(), node.SnapshotRequest{Spec: snap}, func(context.Context) error { return nil })
+	require.NoError(b.t, err)
+	return taken
+}
 
 // restoring returns the first mount of a volume that is restored from a snapshot.
 func (b bed) restoring(snap volume.Spec) call {
@@ -36,8 +45,7 @@ func TestEncryptedSnapshot(t *testing.T) {
 	snap := b.Spec
 	snap.Name, snap.CloneOf, snap.Kind = "snap", b.Spec.Name, volume.Snapshot
 	t.Cleanup(func() { b.sh("lvremove --yes flexlvm-test/snap") })
-	_, err := b.engine().MakeSnapshot(t.Context(), snap)
-	require.NoError(t, err)
+	b.takeSnapshot(snap)
 	require.Equal(t, b.sh("cryptsetup luksUUID "+rawLV), b.sh("cryptsetup luksUUID /dev/mapper/flexlvm--test-snap"))
 	b.sh("rm " + b.Target + "/f")
 	require.False(t, b.verb("unmount").run(t))
@@ -65,8 +73,7 @@ func TestEncryptedCopyOnWriteSnapshot(t *testing.T) {
 	snap := b.Spec
 	snap.Name, snap.CloneOf, snap.Kind, snap.Reserve = "snap", b.Spec.Name, volume.Snapshot, 30
 	t.Cleanup(func() { b.sh("lvremove --yes flexlvm-test/snap") })
-	_, err := b.engine().MakeSnapshot(t.Context(), snap)
-	require.NoError(t, err)
+	b.takeSnapshot(snap)
 	b.sh("rm " + b.Target + "/f")
 	require.False(t, b.verb("unmount").run(t))
 

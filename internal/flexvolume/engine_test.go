@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -32,8 +33,8 @@ func (f *fakeEngine) record(ctx context.Context, c engineCall) error {
 	return f.do(ctx)
 }
 
-func (f *fakeEngine) Mount(ctx context.Context, spec volume.Spec, target string, readOnly bool) error {
-	return f.record(ctx, engineCall{verb: "mount", spec: spec, target: target, readOnly: readOnly})
+func (f *fakeEngine) Mount(ctx context.Context, spec volume.Spec, r node.MountRequest) error {
+	return f.record(ctx, engineCall{verb: "mount", spec: spec, target: r.Target, readOnly: r.ReadOnly})
 }
 
 func (f *fakeEngine) Unmount(ctx context.Context, target string) error {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -29,7 +30,7 @@ const (
 // An Engine carries out the calls. It checks the directories itself, and every method can be repeated after it
 // was killed at any moment.
 type Engine interface {
-	Mount(ctx context.Context, spec volume.Spec, target string, readOnly bool) error
+	Mount(ctx context.Context, spec volume.Spec, r node.MountRequest) error
 	// Unmount succeeds if nothing is mounted or target does not exist.
 	Unmount(ctx context.Context, target string) error
 	// Expand grows the volume to size. The spec has no namespace, because kubelet does not pass it to expandfs.
@@ -113,7 +114,7 @@ func parseMount(args []string) (call, error) {
 	fields := r.fields(target)
 	fields["readOnly"] = r.readOnly
 	return call{deadline: mountDeadline, fields: fields, do: func(ctx context.Context, e Engine) error {
-		return e.Mount(ctx, r.spec, target, r.readOnly)
+		return e.Mount(ctx, r.spec, node.MountRequest{Target: target, ReadOnly: r.readOnly})
 	}}, nil
 }
 

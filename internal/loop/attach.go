@@ -22,8 +22,8 @@ type Device struct {
 	Direct bool
 }
 
-// mostTries bounds how often another process may attach to the free loop device first.
-const mostTries = 16
+// maxTries bounds how often another process may attach to the free loop device first.
+const maxTries = 16
 
 // Attach returns the loop device of a file, and attaches the file first if necessary. The caller
 // must prevent concurrent calls for one file.
@@ -33,7 +33,7 @@ func Attach(path string) (Device, error) {
 		return Device{}, err
 	}
 	defer func() { _ = r.Close() }()
-	for range mostTries {
+	for range maxTries {
 		d, there, err := find(r, f)
 		if err != nil {
 			return Device{}, fmt.Errorf("attach file %s: %w", path, err)
@@ -45,7 +45,7 @@ func Attach(path string) (Device, error) {
 			return Device{}, fmt.Errorf("attach file %s: %w", path, err)
 		}
 	}
-	return Device{}, fmt.Errorf("attach file %s: others have taken the loop device that was free, %d times; try again", path, mostTries)
+	return Device{}, fmt.Errorf("attach file %s: others have taken the loop device that was free, %d times; try again", path, maxTries)
 }
 
 // Attached returns the device of a file; false if it is not attached.

@@ -168,10 +168,6 @@ func healthOfCopiesArgs(g volume.Group) []string {
 	return args
 }
 
-func missingDevicesArgs(g volume.Group) []string {
-	return append(reportArgs("pv_uuid,pv_missing"), "--select", fmt.Sprintf(`vg_name="%s"`, g))
-}
-
 // retagArgs lets LVM itself select the volume, by its UUID and by the tags to be removed: a command
 // that a killed call has left behind then changes nothing if the volume has changed since.
 func retagArgs(lv LogicalVolume, del, add []string) []string {

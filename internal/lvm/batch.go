@@ -48,7 +48,7 @@ func (c *Client) Left(ctx context.Context, lvs []LogicalVolume) ([]LogicalVolume
 		case at < 0:
 			return nil, fmt.Errorf("look which logical volumes are left: %w: %s with UUID %s", ErrNoGroup, lv.Group, lv.GroupUUID)
 		case groups[at].Missing > 0:
-			return nil, fmt.Errorf("%w: %s: %d of its %s are missing, so it is unknown whether it holds %s", ErrPartial, lv.Group, groups[at].Missing, volume.Pluralize(groups[at].Devices, "device", "devices"), lv.Name)
+			return nil, partialErr(groups[at], lv.Name)
 		}
 	}
 	return parseVolumes(out)

@@ -19,21 +19,21 @@ import (
 // ErrNotBlank: the device holds something, or is in use.
 var ErrNotBlank = errors.New("not blank")
 
-// CheckBlank fails unless every device is an unused block device of at least least bytes without
+// CheckBlank fails unless every device is an unused block device of at least minSize bytes without
 // any signature. Whatever cannot be determined counts against the device: a probe that finds
 // nothing proves little, so several are used and all must agree. A device that is merely open
 // counts as unused, because here a person has named it, and udev opens devices all the time.
-func CheckBlank(ctx context.Context, run exec.Interface, devices []string, least volume.Bytes) error {
-	return prober{run: run, sys: "/sys", proc: "/proc"}.checkAll(ctx, devices, least)
+func CheckBlank(ctx context.Context, run exec.Interface, devices []string, minSize volume.Bytes) error {
+	return prober{run: run, sys: "/sys", proc: "/proc"}.checkAll(ctx, devices, minSize)
 }
 
 // checkUnused is CheckBlank for a device that no person has named: it also rejects a device that a
 // process has open, or that backs a loop device.
-func checkUnused(ctx context.Context, run exec.Interface, device string, least volume.Bytes) error {
-	return prober{run: run, sys: "/sys", proc: "/proc", users: true, blockNumber: blockNumber}.checkAll(ctx, []string{device}, least)
+func checkUnused(ctx context.Context, run exec.Interface, device string, minSize volume.Bytes) error {
+	return prober{run: run, sys: "/sys", proc: "/proc", users: true, blockNumber: blockNumber}.checkAll(ctx, []string{device}, minSize)
 }
 
-func (p prober) checkAll(ctx context.Context, devices []string, least volume.Bytes) error {
+func (p prober) checkAll(ctx context.Context, devices []string, minSize volume.Bytes) error {
 	seen := map[uint64]string{}
 	for _, path := range devices {
 		d, err := p.identify(path)
@@ -44,7 +44,7 @@ func (p prober) checkAll(ctx context.Context, devices []string, least volume.Byt
 			return fmt.Errorf("device %s: is the same device as %s; name it once", path, other)
 		}
 		seen[d.number] = path
-		if err := p.check(ctx, d, least); err != nil {
+		if err := p.check(ctx, d, minSize); err != nil {
 			return err
 		}
 	}
@@ -93,7 +93,7 @@ func (p prober) identify(path string) (candidate, error) {
 	return candidate{path: path, number: st.Rdev, dir: dir}, nil
 }
 
-func (p prober) check(ctx context.Context, d candidate, least volume.Bytes) error {
+func (p prober) check(ctx context.Context, d candidate, minSize volume.Bytes) error {
 	if err := p.checkKernel(d); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (p prober) check(ctx context.Context, d candidate, least volume.Bytes) erro
 	if err := p.checkSwaps(d); err != nil {
 		return err
 	}
-	if err := checkOpen(d, least); err != nil {
+	if err := checkOpen(d, minSize); err != nil {
 		return err
 	}
 	if err := p.checkWipefs(ctx, d); err != nil {
@@ -234,7 +234,7 @@ func (p prober) checkSwaps(d candidate) error {
 
 // checkOpen opens the device exclusively, which fails if another user has claimed it, and reads its
 // ends, where signatures are: a device that cannot be read looks empty to a probe.
-func checkOpen(d candidate, least volume.Bytes) error {
+func checkOpen(d candidate, minSize volume.Bytes) error {
 	f, err := os.OpenFile(d.path, os.O_RDONLY|unix.O_EXCL, 0)
 	if errors.Is(err, unix.EBUSY) {
 		return notBlank(d.path, "it is in use (the kernel lets nobody else open it)")
@@ -248,8 +248,8 @@ func checkOpen(d candidate, least volume.Bytes) error {
 		return unsure(d.path, "find its size", err)
 	}
 	size := volume.Bytes(end)
-	if size < least {
-		return fmt.Errorf("device %s: has %s, and %s is the least that is of use", d.path, size, least)
+	if size < minSize {
+		return fmt.Errorf("device %s: has %s, and %s is the least that is of use", d.path, size, minSize)
 	}
 	buf := make([]byte, volume.MiB)
 	for _, at := range []int64{0, int64(size - volume.MiB)} {

@@ -141,9 +141,14 @@ func (c *Client) Volume(ctx context.Context, g volume.Group, n volume.Name) (Log
 	case err != nil:
 		return LogicalVolume{}, err
 	case group.Missing > 0:
-		return LogicalVolume{}, fmt.Errorf("%w: %s: %d of its %s are missing, so it is unknown whether it holds %s", ErrPartial, g, group.Missing, volume.Pluralize(group.Devices, "device", "devices"), n)
+		return LogicalVolume{}, partialErr(group, n)
 	}
 	return LogicalVolume{}, fmt.Errorf("%w: %s/%s", ErrNoVolume, g, n)
+}
+
+// partialErr returns the error for a volume that LVM does not show in a group with missing devices.
+func partialErr(g VolumeGroup, n volume.Name) error {
+	return fmt.Errorf("%w: %s: %d of its %s are missing, so it is unknown whether it holds %s", ErrPartial, g.Name, g.Missing, volume.Pluralize(g.Devices, "device", "devices"), n)
 }
 
 func (c *Client) explainLookup(ctx context.Context, g volume.Group, err error) error {

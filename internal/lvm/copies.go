@@ -40,83 +40,50 @@ func (c *Client) Copies(ctx context.Context, g volume.Group) (Copies, error) {
 	return parseHealthOfCopies(out)
 }
 
-// MissingDevices returns the UUIDs of the group's physical volumes that LVM cannot find. Their paths
-// are unknown.
-func (c *Client) MissingDevices(ctx context.Context, g volume.Group) ([]string, error) {
-	out, err := c.lvm(ctx, "pvs", missingDevicesArgs(g)...)
-	if err != nil {
-		return nil, fmt.Errorf("list the missing devices of volume group %s: %w", g, err)
-	}
-	r, err := parseReport(out)
-	if err != nil {
-		return nil, err
-	}
-	var missing []string
-	for _, rep := range r.Report {
-		for _, f := range rep.PV {
-			row := row{fields: f}
-			uuid, is := row.text("pv_uuid"), row.field("pv_missing") != ""
-			if row.err != nil {
-				return nil, row.err
-			}
-			if is {
-				missing = append(missing, uuid)
-			}
-		}
-	}
-	return missing, nil
-}
-
 const (
 	imageSuffix    = "_rimage_" // in the name of the hidden volume that holds a copy
 	metadataSuffix = "_rmeta_"  // in the name of the hidden volume that holds the copy's metadata
 )
 
-// parseHealthOfCopies parses rows such as "[data_rimage_0]", whose parent is "data", one for each segment. A copy is
-// unusable without its metadata in "[data_rmeta_0]", so the health of both counts. When a missing device is removed
-// from the group, LVM puts an "error" segment in the place of the copy there, and reports no problem with its health.
 func parseHealthOfCopies(out []byte) (Copies, error) {
-	r, err := parseReport(out)
-	if err != nil {
-		return nil, err
-	}
 	all := Copies{}
-	for _, rep := range r.Report {
-		for _, f := range rep.LV {
-			row := row{fields: f}
-			group, health := row.text("vg_name"), row.field("lv_health_status")
-			name, parent := strings.Trim(row.text("lv_name"), "[]"), strings.Trim(row.field("lv_parent"), "[]")
-			uuid, lost := row.text("lv_uuid"), row.text("segtype") == "error"
-			if row.err != nil {
-				return nil, row.err
-			}
-			if parent == "" {
-				continue // a conversion left it behind
-			}
-			of := group + "/" + parent
-			holder := strings.Replace(name, metadataSuffix, imageSuffix, 1)
-			i := slices.IndexFunc(all[of], func(c Copy) bool { return c.Name == holder })
-			if i < 0 {
-				i = len(all[of])
-				all[of] = append(all[of], Copy{Name: holder})
-			}
-			c := &all[of][i]
-			switch {
-			case lost:
-				c.Missing, c.Removed = true, true
-			case health == "partial":
-				c.Missing = true
-			case health == "" || health == "writemostly" || health == "mismatches exist":
-			default: // "refresh needed", and values of newer releases
-				c.Failed = true
-			}
-			if strings.Contains(name, imageSuffix) {
-				c.UUID = uuid
-			}
-		}
+	if err := eachRow(out, volumeRows, all.add); err != nil {
+		return nil, err
 	}
 	for _, copies := range all {
 		slices.SortFunc(copies, func(a, b Copy) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	return all, nil
+}
+
+// add parses a row such as "[data_rimage_0]", whose parent is "data". There is one for each segment. A copy is
+// unusable without its metadata in "[data_rmeta_0]", so the health of both counts. When a missing device is removed
+// from the group, LVM puts an "error" segment in the place of the copy there, and reports no problem with its health.
+func (c Copies) add(r *row) {
+	group, health := r.text("vg_name"), r.field("lv_health_status")
+	name, parent := strings.Trim(r.text("lv_name"), "[]"), strings.Trim(r.field("lv_parent"), "[]")
+	uuid, lost := r.text("lv_uuid"), r.text("segtype") == "error"
+	if parent == "" {
+		return // a conversion left it behind
+	}
+	of := group + "/" + parent
+	holder := strings.Replace(name, metadataSuffix, imageSuffix, 1)
+	i := slices.IndexFunc(c[of], func(c Copy) bool { return c.Name == holder })
+	if i < 0 {
+		i = len(c[of])
+		c[of] = append(c[of], Copy{Name: holder})
+	}
+	found := &c[of][i]
+	switch {
+	case lost:
+		found.Missing, found.Removed = true, true
+	case health == "partial":
+		found.Missing = true
+	case health == "" || health == "writemostly" || health == "mismatches exist":
+	default: // "refresh needed", and values of newer releases
+		found.Failed = true
+	}
+	if strings.Contains(name, imageSuffix) {
+		found.UUID = uuid
+	}
 }

@@ -57,18 +57,6 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-func TestMissingDevices(t *testing.T) {
-	c, s := client(t, map[string][]answer{"pvs": {{out: `{"report":[{"pv":[{"pv_uuid":"u1","pv_missing":""},{"pv_uuid":"u2","pv_missing":"missing"}]}]}`}, {err: failed}, {out: `{"report":[{"pv":[{"pv_uuid":"u1"}]}]}`}}})
-	missing, err := c.MissingDevices(t.Context(), "flexlvm")
-	require.NoError(t, err)
-	require.Equal(t, []string{"u2"}, missing)
-	require.True(t, strings.HasSuffix(s.ran[0], ` --options pv_uuid,pv_missing --select vg_name="flexlvm"`), s.ran[0])
-	for range 2 {
-		_, err = c.MissingDevices(t.Context(), "flexlvm")
-		require.Error(t, err)
-	}
-}
-
 func TestActivationModes(t *testing.T) {
 	c, s := client(t, map[string][]answer{"lvchange": {{}, {}, {err: failed}}})
 	lv := LogicalVolume{Group: "flexlvm", Name: "a"}

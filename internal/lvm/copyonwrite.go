@@ -17,11 +17,11 @@ func cannotGrow(lv LogicalVolume) error {
 	return fmt.Errorf("extend logical volume %s: it %w, and LVM extends no volume in use that has copy-on-write snapshots; delete its VolumeSnapshots, and those that are not flexlvm's (`lvs -o +lv_tags -S 'origin=%s' %s`), and it is retried", lv.path(), ErrOrigin, lv.Name, lv.Group)
 }
 
-// CopyOnWrite creates lv, of its size, as a copy-on-write snapshot of the thick volume origin. LVM
+// CreateCopyOnWriteSnapshot creates lv, of its size, as a copy-on-write snapshot of the thick volume origin. LVM
 // freezes a file system mounted from origin meanwhile. It writes its metadata twice: killed in
 // between, it leaves an ordinary volume with lv's name and tags, which is not a snapshot
 // (LogicalVolume.Of). Otherwise it is like Create.
-func (c *Client) CopyOnWrite(ctx context.Context, origin, lv LogicalVolume, chunk volume.Bytes) error {
+func (c *Client) CreateCopyOnWriteSnapshot(ctx context.Context, origin, lv LogicalVolume, chunk volume.Bytes) error {
 	_, err := c.lvm(ctx, "lvcreate", copyOnWriteArgs(origin, lv, chunk)...)
 	_, why := c.explainCreate(ctx, lv, err)
 	if errors.Is(why, ErrExists) {
@@ -60,9 +60,9 @@ func (c *Client) Split(ctx context.Context, lv LogicalVolume) (LogicalVolume, er
 	return now, nil
 }
 
-// copyOnWrite parses the fields of copy-on-write snapshots. Only these have that first letter of
+// parseCopyOnWrite parses the fields of copy-on-write snapshots. Only these have that first letter of
 // lv_attr, whereas thin snapshots have an origin, too.
-func (lv *LogicalVolume) copyOnWrite(row *row) {
+func (lv *LogicalVolume) parseCopyOnWrite(row *row) {
 	of, overflowed := row.field("origin"), row.isSet("lv_snapshot_invalid", "snapshot invalid")
 	stored, told := row.share("snap_percent", lv.Size)
 	if !strings.ContainsAny(row.text("lv_attr")[:1], "sS") {

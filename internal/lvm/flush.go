@@ -48,22 +48,12 @@ func (c *Client) Flush(ctx context.Context, g volume.Group, n volume.Name) error
 // parseMetadataDevices returns the devices that are present and hold the group's metadata, including those that are not
 // allocatable.
 func parseMetadataDevices(out []byte) ([]string, error) {
-	r, err := parseReport(out)
-	if err != nil {
-		return nil, err
-	}
 	var all []string
-	for _, rep := range r.Report {
-		for _, f := range rep.PV {
-			row := row{fields: f}
-			name, missing, copies := row.text("pv_name"), row.field("pv_missing") != "", row.number("pv_mda_used_count")
-			if row.err != nil {
-				return nil, row.err
-			}
-			if !missing && copies > 0 {
-				all = append(all, name)
-			}
+	err := eachRow(out, deviceRows, func(r *row) {
+		name, missing, copies := r.text("pv_name"), r.field("pv_missing") != "", r.number("pv_mda_used_count")
+		if !missing && copies > 0 {
+			all = append(all, name)
 		}
-	}
-	return all, nil
+	})
+	return all, err
 }

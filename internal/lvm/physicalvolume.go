@@ -35,30 +35,19 @@ func (c *Client) PhysicalVolumes(ctx context.Context) ([]PhysicalVolume, error) 
 
 const physicalFields = "pv_name,pv_uuid,pv_missing,vg_name,vg_uuid,vg_tags"
 
-func parsePhysicalVolumes(out []byte) ([]PhysicalVolume, error) {
-	r, err := parseReport(out)
-	if err != nil {
-		return nil, err
-	}
-	var all []PhysicalVolume
-	for _, rep := range r.Report {
-		for _, f := range rep.PV {
-			row := row{fields: f}
-			p := PhysicalVolume{
-				Path: row.text("pv_name"), UUID: row.text("pv_uuid"),
-				Group: volume.Group(row.field("vg_name")), GroupUUID: row.field("vg_uuid"), GroupTags: row.list("vg_tags"),
-				Missing: row.field("pv_missing") != "",
-			}
-			if row.err != nil {
-				return nil, row.err
-			}
-			if p.Missing {
-				p.Path = "" // LVM writes [unknown]
-			}
-			all = append(all, p)
+func parsePhysicalVolumes(out []byte) (all []PhysicalVolume, err error) {
+	err = eachRow(out, deviceRows, func(r *row) {
+		p := PhysicalVolume{
+			Path: r.text("pv_name"), UUID: r.text("pv_uuid"),
+			Group: volume.Group(r.field("vg_name")), GroupUUID: r.field("vg_uuid"), GroupTags: r.list("vg_tags"),
+			Missing: r.field("pv_missing") != "",
 		}
-	}
-	return all, nil
+		if p.Missing {
+			p.Path = "" // LVM writes [unknown]
+		}
+		all = append(all, p)
+	})
+	return all, err
 }
 
 // CheckBlankForGroup fails unless a group, or part of one, can be created on the device without

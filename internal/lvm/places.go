@@ -35,9 +35,9 @@ func parsePlaces(rows []map[string]string) (places, error) {
 	return out, nil
 }
 
-// place sets what the volume holds on each device. If that is not exactly what the volume takes,
-// place sets nothing: the volume has a layout that flexlvm does not use, such as one with a cache.
-func (lv *LogicalVolume) place(of places) {
+// setPlaces sets what the volume holds on each device. If that is not exactly what the volume takes,
+// setPlaces sets nothing: the volume has a layout that flexlvm does not use, such as one with a cache.
+func (lv *LogicalVolume) setPlaces(of places) {
 	if lv.Shape.Layout == volume.Thin {
 		return
 	}
@@ -54,25 +54,15 @@ func (lv *LogicalVolume) place(of places) {
 // parseCopies returns the devices that hold the copies of a RAID, each once, from rows such as
 // "[data_rimage_0]" on "/dev/sdb(42)", where 42 is an extent.
 func parseCopies(out []byte) ([]string, error) {
-	r, err := parseReport(out)
-	if err != nil {
-		return nil, err
-	}
 	var on []string
-	for _, rep := range r.Report {
-		for _, f := range rep.LV {
-			row := row{fields: f}
-			name, devices := row.text("lv_name"), row.list("devices")
-			if row.err != nil {
-				return nil, row.err
-			}
-			for _, d := range devices {
-				d, _, _ = strings.Cut(d, "(")
-				if strings.Contains(name, "_rimage_") && !slices.Contains(on, d) {
-					on = append(on, d)
-				}
+	err := eachRow(out, volumeRows, func(r *row) {
+		name := r.text("lv_name")
+		for _, d := range r.list("devices") {
+			d, _, _ = strings.Cut(d, "(")
+			if strings.Contains(name, imageSuffix) && !slices.Contains(on, d) {
+				on = append(on, d)
 			}
 		}
-	}
-	return on, nil
+	})
+	return on, err
 }

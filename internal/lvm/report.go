@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -45,8 +44,8 @@ type LogicalVolume struct {
 	On map[string]volume.Bytes
 }
 
-// SyncRecover is the SyncAction while the kernel builds copies anew, or brings them up to date. The first
-// synchronisation of a volume, or of what it has grown by, is another one.
+// SyncRecover is the SyncAction while the kernel rebuilds copies or brings them up to date. The first
+// synchronisation of a volume or of its growth has another name.
 const SyncRecover = "recover"
 
 // Takes returns what the volume takes from its pool: for a thin one, what was written to it.
@@ -101,15 +100,20 @@ type device struct {
 // report is the structure of --reportformat json: a list of reports, each with lists of rows; every
 // value is a string.
 type report struct {
-	Report []struct {
-		LV  []map[string]string `json:"lv"`
-		VG  []map[string]string `json:"vg"`
-		PV  []map[string]string `json:"pv"`
-		Seg []map[string]string `json:"seg"` // nil except in a full report
-		// PVSeg is nil except in a full report.
-		PVSeg []map[string]string `json:"pvseg"`
-	} `json:"report"`
+	Report []reportPart `json:"report"`
 }
+
+type reportPart struct {
+	LV  []map[string]string `json:"lv"`
+	VG  []map[string]string `json:"vg"`
+	PV  []map[string]string `json:"pv"`
+	Seg []map[string]string `json:"seg"` // nil except in a full report
+	// PVSeg is nil except in a full report.
+	PVSeg []map[string]string `json:"pvseg"`
+}
+
+func volumeRows(p reportPart) []map[string]string { return p.LV }
+func deviceRows(p reportPart) []map[string]string { return p.PV }
 
 func parseReport(out []byte) (report, error) {
 	var r report
@@ -153,17 +157,17 @@ func parseVolumes(out []byte) ([]LogicalVolume, error) {
 				continue // another of its segments
 			}
 			seen[lv.UUID] = true
-			lv.shape(shapes)
-			lv.place(places)
+			lv.setShape(shapes)
+			lv.setPlaces(places)
 			all = append(all, lv)
 		}
 	}
 	return all, nil
 }
 
-// shape sets the shape of the volume to that of its segments, or to linear if the report has none
+// setShape sets the shape of the volume to that of its segments, or to linear if the report has none
 // of them.
-func (lv *LogicalVolume) shape(told map[string]segment) {
+func (lv *LogicalVolume) setShape(told map[string]segment) {
 	thinPool := lv.Shape.ThinPool
 	lv.Shape = volume.Shape{Layout: volume.Linear}
 	if s, is := told[lv.UUID]; is {
@@ -194,7 +198,7 @@ func parseVolume(fields map[string]string) (LogicalVolume, error) {
 	}
 	lv.Origin = strings.ContainsAny(lv.Attr[:1], "oO")
 	lv.Skipped = strings.HasSuffix(lv.Attr, "k") // the tenth letter (man 8 lvs)
-	lv.copyOnWrite(&row)
+	lv.parseCopyOnWrite(&row)
 	if pool := row.field("pool_lv"); pool != "" {
 		lv.Shape.ThinPool = volume.Name(pool)
 		lv.Data, _ = row.share("data_percent", lv.Size)
@@ -306,86 +310,3 @@ func parseDevices(rows []map[string]string) ([]device, error) {
 	slices.SortStableFunc(all, func(a, b device) int { return cmp.Compare(b.free, a.free) })
 	return all, nil
 }
-
-// A row parses one row's fields and records the first one that is missing or malformed: an
-// incomplete report is not used.
-type row struct {
-	fields map[string]string
-	err    error
-}
-
-func (r *row) field(name string) string {
-	v, ok := r.fields[name]
-	if !ok && r.err == nil {
-		r.err = fmt.Errorf("read LVM's report: a row has no %s", name)
-	}
-	return strings.TrimSpace(v)
-}
-
-// text returns a field that is never empty. If it is empty, text records an error and returns a
-// dash.
-func (r *row) text(name string) string {
-	v := r.field(name)
-	if v != "" {
-		return v
-	}
-	if r.err == nil {
-		r.err = fmt.Errorf("read LVM's report: %s is empty", name)
-	}
-	return "-"
-}
-
-// isSet parses a field that is the text set, empty or unknown, as for an inactive volume. Removal depends
-// on lv_device_open, and restoring on lv_snapshot_invalid, so a value that this release does not know
-// is an error.
-func (r *row) isSet(name, set string) bool {
-	v := r.field(name)
-	switch v {
-	case set:
-		return true
-	case "", "unknown":
-		return false
-	}
-	if r.err == nil {
-		r.err = fmt.Errorf("read LVM's report: %s is %q, which this release does not know", name, v)
-	}
-	return false
-}
-
-func (r *row) list(name string) []string {
-	v := r.field(name)
-	if v == "" {
-		return nil
-	}
-	return strings.Split(v, ",")
-}
-
-func (r *row) number(name string) int64 {
-	v := r.field(name)
-	n, err := strconv.ParseInt(v, 10, 64)
-	if (err != nil || n < 0) && r.err == nil {
-		r.err = fmt.Errorf("read LVM's report: %s is %q, not a number", name, v)
-	}
-	return n
-}
-
-// share parses a percentage with two decimals, and returns that share of whole, rounded up; if LVM
-// does not report the percentage, it returns whole, and false.
-func (r *row) share(name string, whole volume.Bytes) (volume.Bytes, bool) {
-	v := r.field(name)
-	if v == "" {
-		return whole, false
-	}
-	percent, hundredths, pointed := strings.Cut(v, ".")
-	n, err := strconv.ParseInt(percent+hundredths, 10, 64)
-	if (err != nil || !pointed || len(hundredths) != 2 || n < 0 || n > 100_00) && r.err == nil {
-		r.err = fmt.Errorf("read LVM's report: %s is %q, not a percentage with two decimals", name, v)
-	}
-	if r.err != nil {
-		return whole, false
-	}
-	share := volume.Bytes(n)
-	return whole/100_00*share + (whole%100_00*share+100_00-1)/100_00, true
-}
-
-func (r *row) bytes(name string) volume.Bytes { return volume.Bytes(r.number(name)) }

@@ -14,13 +14,13 @@ import (
 const DefaultThinPool = "thinpool"
 
 // Parameters of a thin pool. Its metadata takes 64 bytes for each chunk that it maps (lvmthin(7)).
-// The chunk is the smallest that LVM allows as long as the metadata stays within mostThinMetadata,
+// The chunk is the smallest that LVM allows as long as the metadata stays within maxThinMetadata,
 // which keeps its check at every boot short.
 const (
-	minThinChunk      = 64 * volume.KiB
-	thinMapping       = 64 // bytes
-	leastThinMetadata = 64 * volume.MiB
-	mostThinMetadata  = volume.GiB
+	minThinChunk    = 64 * volume.KiB
+	thinMapping     = 64 // bytes
+	minThinMetadata = 64 * volume.MiB
+	maxThinMetadata = volume.GiB
 )
 
 // ErrPoolExists: the group already holds a logical volume of the thin pool's name.
@@ -46,10 +46,10 @@ func (n NewThinPool) plan(free, extent volume.Bytes) (thinPlan, error) {
 	if n.Size == 0 {
 		p.size = free
 	}
-	for p.size/p.chunk*thinMapping > mostThinMetadata {
+	for p.size/p.chunk*thinMapping > maxThinMetadata {
 		p.chunk *= 2
 	}
-	p.metadata = max((p.size / p.chunk * thinMapping).RoundUp(grainOf(extent)), leastThinMetadata.RoundUp(grainOf(extent)))
+	p.metadata = max((p.size / p.chunk * thinMapping).RoundUp(grainOf(extent)), minThinMetadata.RoundUp(grainOf(extent)))
 	if n.Size == 0 {
 		p.size = free - 2*p.metadata
 	}

@@ -199,7 +199,7 @@ func TestThinVolumes(t *testing.T) {
 
 	snapshot := LogicalVolume{Group: "flexlvm", Name: "pvc-10", Tags: lv.Tags, Shape: lv.Shape}
 	c, s = client(t, map[string][]answer{"lvs": {pool}, "lvcreate": {{}}})
-	require.NoError(t, c.Snapshot(t.Context(), lv, snapshot))
+	require.NoError(t, c.CreateThinSnapshot(t.Context(), lv, snapshot))
 	require.Equal(t, "lvcreate --yes --snapshot --setactivationskip n --addtag flexlvm --addtag flexlvm.state=creating --name pvc-10 -- flexlvm/pvc-9", s.ran[1])
 
 	inactive := answer{out: strings.NewReplacer(`"4.88"`, `""`, `"10.13"`, `""`).Replace(pool.out)}
@@ -226,9 +226,9 @@ func TestThinVolumes(t *testing.T) {
 		require.ErrorIs(t, client.Create(t.Context(), lv), c.is, name)
 	}
 	c, _ = client(t, map[string][]answer{"lvs": {pool, taken}, "vgs": {groups}, "lvcreate": {{err: failed}}})
-	require.ErrorIs(t, c.Snapshot(t.Context(), lv, snapshot), ErrExists)
+	require.ErrorIs(t, c.CreateThinSnapshot(t.Context(), lv, snapshot), ErrExists)
 	c, s = client(t, map[string][]answer{"lvs": {full, gone}, "vgs": {groups, groups}})
-	require.ErrorIs(t, c.Snapshot(t.Context(), lv, snapshot), ErrNoSpace)
+	require.ErrorIs(t, c.CreateThinSnapshot(t.Context(), lv, snapshot), ErrNoSpace)
 	require.NotContains(t, strings.Join(s.ran, "\n"), "lvcreate")
 	c, _ = client(t, map[string][]answer{"lvs": {pool}})
 	err := c.Extend(t.Context(), lv, 4*volume.GiB)

@@ -98,7 +98,7 @@ func attach(t Type, device string, attributes int, options ...map[string]string)
 	}
 	defer func() { _ = unix.Close(ctx) }()
 	if err := configure(ctx, device, options); err != nil {
-		why := kernelSays(ctx)
+		why := kernelMessages(ctx)
 		if errors.Is(err, unix.EBUSY) {
 			return nil, fmt.Errorf("mount %s: %w: a formatter or another program holds the device%s", device, ErrBusy, why)
 		}
@@ -106,7 +106,7 @@ func attach(t Type, device string, attributes int, options ...map[string]string)
 	}
 	fd, err := unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, attributes)
 	if err != nil {
-		return nil, fmt.Errorf("mount %s: %w%s", device, err, kernelSays(ctx))
+		return nil, fmt.Errorf("mount %s: %w%s", device, err, kernelMessages(ctx))
 	}
 	root, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -134,9 +134,9 @@ func configure(ctx int, device string, sets []map[string]string) error {
 	return unix.FsconfigCreate(ctx)
 }
 
-// kernelSays returns the messages that the kernel left on the context: one per read, each preceded
+// kernelMessages returns the messages that the kernel left on the context: one per read, each preceded
 // by a letter for its level and a space.
-func kernelSays(ctx int) string {
+func kernelMessages(ctx int) string {
 	var all []string
 	buf := make([]byte, 512)
 	for range 8 {

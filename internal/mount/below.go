@@ -29,14 +29,14 @@ func openBelow(dir int, name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// Below returns the directory at name, which must not be a link, as a separate mount that is
+// Subdirectory returns the directory at name, which must not be a link, as a separate mount that is
 // otherwise like a, and closes a. It needs a directory to mount a on meanwhile, invisible to other
 // processes.
 //
 // Before Linux 6.15, the kernel clones a directory as a mount only if it is mounted in the caller's
 // mount namespace, so a is mounted in a mount namespace of a single thread. The namespace ends with
 // that thread, or with the process, however that is killed.
-func (a *Attached) Below(name string, on *Target) (*Attached, error) {
+func (a *Attached) Subdirectory(name string, on *Target) (*Attached, error) {
 	type result struct {
 		below *Attached
 		err   error

@@ -15,7 +15,7 @@ var ErrCannotTrim = errors.New("the device takes no discards")
 
 // trimRange is struct fstrim_range (linux/fs.h).
 type trimRange struct {
-	start, length, least uint64
+	start, length, minLen uint64
 }
 
 const fiTrim = 0xc0185879 // FITRIM

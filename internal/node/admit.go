@@ -112,11 +112,11 @@ func checkGroup(spec volume.Spec, uuid string) error {
 }
 
 func damagedErr(lv lvm.LogicalVolume, t volume.Tags, c content, id string, err error) error {
-	w, what := c.words(), fmt.Sprintf("its file system has UUID %s", id)
+	info, what := c.info(), fmt.Sprintf("its file system has UUID %s", id)
 	if err != nil {
 		what = err.Error()
 	}
-	return fmt.Errorf("%w: volume %s/%s is %s and should hold the %s file system %s, but %s; it is not formatted again: restore it, or check it with `%s` and `wipefs`", ErrDamaged, lv.Group, lv.Name, t.State, w.title, t.FS, what, w.check)
+	return fmt.Errorf("%w: volume %s/%s is %s and should hold the %s file system %s, but %s; it is not formatted again: restore it, or check it with `%s` and `wipefs`", ErrDamaged, lv.Group, lv.Name, t.State, info.title, t.FS, what, info.checkCommand)
 }
 
 func removedErr(spec volume.Spec, since time.Time) error {

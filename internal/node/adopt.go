@@ -90,8 +90,8 @@ type candidate struct {
 	lv     lvm.LogicalVolume
 	device lvm.Device
 	tags   volume.Tags
-	// most is the largest size that a volume created by flexlvm would have on this device.
-	most volume.Bytes
+	// maxSize is the largest size that a volume created by flexlvm would have on this device.
+	maxSize volume.Bytes
 	// was holds the tags of an earlier, unfinished adoption; nil if there is none.
 	was *volume.Tags
 }
@@ -110,7 +110,7 @@ func (e *Engine) candidate(ctx context.Context, a Adoption) (c candidate, err er
 	if c.was, err = unfinishedAdoption(c.lv, a); err != nil {
 		return c, err
 	}
-	if err := mayAdopt(c.lv); err != nil {
+	if err := checkAdoptable(c.lv); err != nil {
 		return c, err
 	}
 	if c.device, err = e.usable(ctx, a.Group, a.Name); err != nil {
@@ -126,26 +126,26 @@ func (e *Engine) candidate(ctx context.Context, a Adoption) (c candidate, err er
 	if err := e.checkUniqueUUID(ctx, a, fs); err != nil {
 		return c, err
 	}
-	c.tags, c.most, err = tagsOfAdopted(c, a, fs, kind)
+	c.tags, c.maxSize, err = tagsOfAdopted(c, a, fs, kind)
 	return c, err
 }
 
 // tagsOfAdopted returns the tags that the volume gets, and the largest size that it may have.
-func tagsOfAdopted(c candidate, a Adoption, fs string, kind volume.FSType) (tags volume.Tags, most volume.Bytes, err error) {
+func tagsOfAdopted(c candidate, a Adoption, fs string, kind volume.FSType) (tags volume.Tags, maxSize volume.Bytes, err error) {
 	shape := c.lv.Shape
 	spec := volume.Spec{
 		Group: a.Group, GroupUUID: c.lv.GroupUUID, Name: a.Name, Size: a.Size, FS: fs, FSType: kind,
 		Layout: shape.Layout, Stripes: shape.Stripes, StripeKiB: shape.StripeKiB, Mirrors: shape.Mirrors,
 		Kind: volume.Claim, Cluster: a.Cluster, Namespace: a.Namespace,
 	}
-	most = spec.HeldBy(c.lv.Size)
+	maxSize = spec.HeldBy(c.lv.Size)
 	switch {
-	case most == 0:
+	case maxSize == 0:
 		return tags, 0, refused("logical volume %s has %s, and the least that a volume with %s takes is more; extend it first (`lvextend --size %d %[1]s`)", a, c.lv.Size, kind, int64(minDeviceSize(spec)))
-	case a.Size > most:
-		return tags, 0, refused("logical volume %s holds a volume of %d bytes at most, and %d are asked for; extend it first (lvextend), or ask for less", a, int64(most), int64(a.Size))
+	case a.Size > maxSize:
+		return tags, 0, refused("logical volume %s holds a volume of %d bytes at most, and %d are asked for; extend it first (lvextend), or ask for less", a, int64(maxSize), int64(a.Size))
 	case a.Size == 0:
-		spec.Size = most
+		spec.Size = maxSize
 	}
 	if err := spec.Validate(); err != nil {
 		return tags, 0, err
@@ -153,7 +153,7 @@ func tagsOfAdopted(c candidate, a Adoption, fs string, kind volume.FSType) (tags
 	return volume.Tags{
 		State: volume.Retained, FS: fs, Size: spec.Size, Namespace: a.Namespace, Cluster: a.Cluster,
 		Kind: volume.Claim, FSType: kind, Adopting: true,
-	}, most, nil
+	}, maxSize, nil
 }
 
 func minDeviceSize(spec volume.Spec) volume.Bytes {
@@ -192,8 +192,8 @@ func adoptingTags(was *volume.Tags, tags volume.Tags) (del, add []string) {
 // room is lowered to that room. fixed reports whether the file system reserves more for itself than one of
 // flexlvm's would (volume.Tags.Fixed).
 func (e *Engine) applyQuota(ctx context.Context, c candidate, lower bool) (fixed bool, err error) {
-	f := found{device: c.device, content: e.contentOf(c.device, c.tags), tags: c.tags}
-	fs, err := mount.Attach(f.content.words().mount, f.content.path, false)
+	f := openedVolume{device: c.device, content: e.contentOf(c.device, c.tags), tags: c.tags}
+	fs, err := mount.Attach(f.content.info().mountType, f.content.path, false)
 	if err != nil {
 		return false, err
 	}
@@ -221,13 +221,13 @@ func (e *Engine) applyQuota(ctx context.Context, c candidate, lower bool) (fixed
 	if err := e.setQuota(ctx, fs.Root(), f, 0); err != nil {
 		return false, err
 	}
-	fixed, err = reservesMore(f, room.all < c.most)
+	fixed, err = reservesMore(f, room.all < c.maxSize)
 	// The quota must be on the disk before the tags say that the adoption is done.
 	return fixed, errors.Join(err, fs.Close(), awaitClosed(ctx, f.content.path))
 }
 
 // assignFiles assigns all files to the volume's project, if none of them belongs to another project.
-func (e *Engine) assignFiles(ctx context.Context, fs *mount.Attached, f found) error {
+func (e *Engine) assignFiles(ctx context.Context, fs *mount.Attached, f openedVolume) error {
 	if err := errors.Join(e.boundRetries(f), f.content.mounted(f.content.path).check(), quota.CheckEnforced(f.content.path)); err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (e *Engine) assignFiles(ctx context.Context, fs *mount.Attached, f found) e
 
 // reservesMore reports whether a file system reserves more for itself than one of flexlvm's would: already now,
 // or, for ext4, of the space that it grows by.
-func reservesMore(f found, now bool) (bool, error) {
+func reservesMore(f openedVolume, now bool) (bool, error) {
 	if now || f.tags.FSType != volume.Ext4 {
 		return now, nil
 	}
@@ -264,7 +264,7 @@ func onlyOurProject(ctx context.Context, fs *mount.Attached) error {
 type occupancy struct{ used, all volume.Bytes }
 
 // room returns the file system's occupancy. No quota may have a limit at that time.
-func (e *Engine) room(fs *mount.Attached, f found) (occupancy, error) {
+func (e *Engine) room(fs *mount.Attached, f openedVolume) (occupancy, error) {
 	usage, err := quota.Read(f.content.path)
 	if err != nil {
 		return occupancy{}, err
@@ -276,7 +276,7 @@ func (e *Engine) room(fs *mount.Attached, f found) (occupancy, error) {
 
 // fit returns the volume's size. The user gets all of it, and the existing files count toward it. With lower,
 // it lowers a size that the file system has no room for, in the tags too.
-func (e *Engine) fit(ctx context.Context, lv lvm.LogicalVolume, f found, room occupancy, lower bool) (volume.Bytes, error) {
+func (e *Engine) fit(ctx context.Context, lv lvm.LogicalVolume, f openedVolume, room occupancy, lower bool) (volume.Bytes, error) {
 	size := f.tags.Size
 	where := string(lv.Group) + "/" + string(lv.Name)
 	switch {

@@ -83,7 +83,7 @@ func testAdoptAndDisown(t *testing.T, mkfs string, kill bool) {
 	require.ErrorIs(t, err, ErrRefused, "it is one already")
 
 	s := a.spec(t)
-	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), ErrRefused, "it is retained")
+	require.ErrorIs(t, m.tryMount(s, m.target("a")), ErrRefused, "it is retained")
 	_, err = m.SetStateOf(m.ctx(), refOf(s), s.FS, volume.Ready)
 	require.NoError(t, err)
 	checkAdopted(t, m, m.mount(s, "a"), s)
@@ -114,10 +114,10 @@ func (m *machine) checkGone(a Adoption, s volume.Spec) {
 	t := m.t
 	t.Helper()
 	s.FS = ""
-	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), ErrRefused, "it is not ours any more")
+	require.ErrorIs(t, m.tryMount(s, m.target("a")), ErrRefused, "it is not ours any more")
 	m.shell("lvrename --quiet %s %s mine", a.Group, a.Name)
 	defer m.shell("lvrename --quiet %s mine %s", a.Group, a.Name)
-	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), ErrLost)
+	require.ErrorIs(t, m.tryMount(s, m.target("a")), ErrLost)
 }
 
 // checkAnotherCluster moves the volume to another cluster, as docs/undelete.md describes.

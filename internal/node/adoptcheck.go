@@ -32,8 +32,8 @@ func unfinishedAdoption(lv lvm.LogicalVolume, a Adoption) (*volume.Tags, error) 
 	return &tags, nil
 }
 
-// mayAdopt refuses a logical volume whose layout flexlvm does not support, or that is in use. It is pure.
-func mayAdopt(lv lvm.LogicalVolume) error {
+// checkAdoptable refuses a logical volume whose layout flexlvm does not support, or that is in use. It is pure.
+func checkAdoptable(lv lvm.LogicalVolume) error {
 	where := string(lv.Group) + "/" + string(lv.Name)
 	layout := lv.Shape.Layout
 	kind, access := lv.Attr[:1], byte('-')

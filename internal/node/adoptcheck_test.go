@@ -20,11 +20,11 @@ func plain() lvm.LogicalVolume {
 }
 
 func TestMayAdopt(t *testing.T) {
-	require.NoError(t, mayAdopt(plain()))
+	require.NoError(t, checkAdoptable(plain()))
 	for attr, layout := range map[string]volume.Layout{"-wi-a-----": volume.Striped, "rwi-a-r---": volume.Raid1, "Rwi-a-r---": volume.Raid1} {
 		lv := plain()
 		lv.Attr, lv.Shape.Layout = attr, layout
-		require.NoError(t, mayAdopt(lv), attr)
+		require.NoError(t, checkAdoptable(lv), attr)
 	}
 	for says, change := range map[string]func(lv *lvm.LogicalVolume){
 		"data/wiki is a thin pool": func(lv *lvm.LogicalVolume) { lv.Pool, lv.Attr = true, "twi-a-tz--" },
@@ -41,13 +41,13 @@ func TestMayAdopt(t *testing.T) {
 	} {
 		lv := plain()
 		change(&lv)
-		err := mayAdopt(lv)
+		err := checkAdoptable(lv)
 		require.ErrorContains(t, err, says)
 		require.ErrorIs(t, err, ErrRefused)
 	}
 	lv := plain()
 	lv.Open = true
-	require.ErrorIs(t, mayAdopt(lv), ErrInUse)
+	require.ErrorIs(t, checkAdoptable(lv), ErrInUse)
 }
 
 func TestUnfinishedAdoption(t *testing.T) {
@@ -123,10 +123,10 @@ func TestAdoptionGoesOnWithTheFileSystemThatIsThere(t *testing.T) {
 
 func TestMayGrow(t *testing.T) {
 	tags := volume.Tags{Size: volume.GiB}
-	require.NoError(t, mayGrow(plain(), tags, 2*volume.GiB))
+	require.NoError(t, checkGrowable(plain(), tags, 2*volume.GiB))
 	tags.Fixed = true
-	require.NoError(t, mayGrow(plain(), tags, volume.GiB), "kubelet asks for what it has")
-	err := mayGrow(plain(), tags, volume.GiB+1)
+	require.NoError(t, checkGrowable(plain(), tags, volume.GiB), "kubelet asks for what it has")
+	err := checkGrowable(plain(), tags, volume.GiB+1)
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorContains(t, err, "data/wiki stays at 1073741824 bytes")
 }
@@ -163,7 +163,7 @@ func TestDisownedVolumeCountsAsServed(t *testing.T) {
 
 func TestMayDisown(t *testing.T) {
 	tags := volume.Tags{State: volume.Retained, Kind: volume.Claim}
-	require.NoError(t, mayDisown(plain(), tags))
+	require.NoError(t, checkDisownable(plain(), tags))
 	for says, change := range map[string]func(*volume.Tags){
 		"is of kind dataset":                   func(t *volume.Tags) { t.Kind = volume.Dataset },
 		"never finished":                       func(t *volume.Tags) { t.Clone = "x" },
@@ -172,32 +172,32 @@ func TestMayDisown(t *testing.T) {
 	} {
 		changed := tags
 		change(&changed)
-		require.ErrorContains(t, mayDisown(plain(), changed), says)
+		require.ErrorContains(t, checkDisownable(plain(), changed), says)
 	}
 	ready := tags
 	ready.State = volume.Ready
-	require.NotContains(t, mayDisown(plain(), ready).Error(), "flexlvm volumes retain", "its PersistentVolume would outlive it")
+	require.NotContains(t, checkDisownable(plain(), ready).Error(), "flexlvm volumes retain", "its PersistentVolume would outlive it")
 	ready.State = volume.Unreferenced
-	require.ErrorContains(t, mayDisown(plain(), ready), "`flexlvm volumes retain wiki` first")
+	require.ErrorContains(t, checkDisownable(plain(), ready), "`flexlvm volumes retain wiki` first")
 	for says, change := range map[string]func(*lvm.LogicalVolume){
 		"has copy-on-write snapshots": func(lv *lvm.LogicalVolume) { lv.Origin = true },
 		"is a snapshot of other":      func(lv *lvm.LogicalVolume) { lv.Of = "other" },
 	} {
 		lv := plain()
 		change(&lv)
-		err := mayDisown(lv, tags)
+		err := checkDisownable(lv, tags)
 		require.ErrorContains(t, err, says)
 		require.ErrorIs(t, err, ErrRefused)
 	}
 	lv := plain()
 	lv.Open = true
-	require.ErrorIs(t, mayDisown(lv, tags), ErrInUse)
+	require.ErrorIs(t, checkDisownable(lv, tags), ErrInUse)
 }
 
 func TestHalfAnAdoptionChangesToNoOtherState(t *testing.T) {
 	tags := volume.Tags{State: volume.Retained, Adopting: true}
 	for _, to := range []volume.State{volume.Ready, volume.Unreferenced} {
-		require.ErrorContains(t, maySetState(plain(), tags, to), "the adoption of volume data/wiki is not finished")
+		require.ErrorContains(t, checkStateChange(plain(), tags, to), "the adoption of volume data/wiki is not finished")
 	}
-	require.NoError(t, maySetState(plain(), tags, volume.Retained))
+	require.NoError(t, checkStateChange(plain(), tags, volume.Retained))
 }

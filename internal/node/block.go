@@ -27,7 +27,7 @@ type blockKind struct {
 	tags   volume.Tags
 }
 
-func (blockKind) words() words { return words{title: "raw block", check: "lvs -o +lv_tags"} }
+func (blockKind) info() fsInfo { return fsInfo{title: "raw block", checkCommand: "lvs -o +lv_tags"} }
 
 func (k blockKind) format(ctx context.Context, path string, tags volume.Tags, _ int64) error {
 	return k.engine.zero(ctx, k.device, path, tags)
@@ -151,7 +151,7 @@ func (e *Engine) noteZeroed(ctx context.Context, f *os.File, d lvm.Device, old, 
 }
 
 // mountBlockDevice mounts the device node of a raw block volume's mapping onto t.
-func (e *Engine) mountBlockDevice(ctx context.Context, f found, t *mount.Target) error {
+func (e *Engine) mountBlockDevice(ctx context.Context, f openedVolume, t *mount.Target) error {
 	m, err := e.ensureMapping(ctx, f)
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (e *Engine) mountBlockDevice(ctx context.Context, f found, t *mount.Target)
 }
 
 // ensureMapping creates the mapping of a raw block volume, or grows it to the volume's current size.
-func (e *Engine) ensureMapping(ctx context.Context, f found) (dm.Mapping, error) {
+func (e *Engine) ensureMapping(ctx context.Context, f openedVolume) (dm.Mapping, error) {
 	m, err := publishedMapping(f.device, f.tags)
 	if errors.Is(err, dm.ErrNoMapping) {
 		// Alone: LVM's commands ignore the tenants' mappings that exist when they start, so none may appear
@@ -192,7 +192,7 @@ func (e *Engine) ensureMapping(ctx context.Context, f found) (dm.Mapping, error)
 }
 
 // growMapping grows a mapping to the size of its volume. It never shrinks the mapping.
-func (e *Engine) growMapping(ctx context.Context, f found, m dm.Mapping) error {
+func (e *Engine) growMapping(ctx context.Context, f openedVolume, m dm.Mapping) error {
 	if err := e.awaitMapping(ctx, f.device); err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (e *Engine) growMapping(ctx context.Context, f found, m dm.Mapping) error {
 }
 
 // growPublishedMapping calls growMapping if the volume is published.
-func (e *Engine) growPublishedMapping(ctx context.Context, f found) error {
+func (e *Engine) growPublishedMapping(ctx context.Context, f openedVolume) error {
 	m, err := publishedMapping(f.device, f.tags)
 	if errors.Is(err, dm.ErrNoMapping) {
 		return nil // its next mount maps the whole volume
@@ -221,20 +221,20 @@ func (e *Engine) growPublishedMapping(ctx context.Context, f found) error {
 
 // recordedSmaller reports whether the record of a raw block volume has the size from before a growth. The
 // next mount would use that size.
-func (e *Engine) recordedSmaller(f found) bool {
+func (e *Engine) recordedSmaller(f openedVolume) bool {
 	rec, err := e.records.read(f.device.Group, f.device.Name)
 	return f.tags.FSType == volume.Raw && err == nil && rec.VolumeUUID == f.device.VolumeUUID && rec.Size < f.tags.Size
 }
 
 // checkBlockMount refuses mount options that a raw block volume does not support.
-func checkBlockMount(spec volume.Spec, as Mounting) error {
+func checkBlockMount(spec volume.Spec, r MountRequest) error {
 	switch {
 	case spec.FSType != volume.Raw:
 		return nil
-	case as.ReadOnly:
+	case r.ReadOnly:
 		return &volume.FieldError{Field: "readOnly", Value: "true", Reason: "is not supported with volumeMode Block; leave it out"}
-	case len(as.Options) > 0:
-		return &volume.FieldError{Field: "mountOptions", Value: string(as.Options[0]), Reason: "does not belong to volumeMode Block, which has no file system; remove it"}
+	case len(r.Options) > 0:
+		return &volume.FieldError{Field: "mountOptions", Value: string(r.Options[0]), Reason: "does not belong to volumeMode Block, which has no file system; remove it"}
 	}
 	return nil
 }

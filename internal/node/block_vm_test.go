@@ -53,7 +53,7 @@ func (m *machine) file(name string) string {
 func (m *machine) mountRaw(s volume.Spec, name string) string {
 	m.t.Helper()
 	target := m.file(name)
-	require.NoError(m.t, m.Mount(m.ctx(), s, target, false))
+	require.NoError(m.t, m.tryMount(s, target))
 	return target
 }
 
@@ -121,7 +121,7 @@ func testBlock(t *testing.T, m *machine) {
 	s := m.rawVolume("data", rawSize)
 	target := m.mountRaw(s, "a")
 	requireContent(t, target, rawSize, nil)
-	require.NoError(t, m.Mount(m.ctx(), s, target, false), "again is success")
+	require.NoError(t, m.tryMount(s, target), "again is success")
 	first := pattern("first ", rawSize)
 	writeDevice(t, target, 0, first)
 	tags := tagsOf(t, s.Name)
@@ -235,7 +235,7 @@ func TestBlockHalfZeroedIsNotBroughtBack(t *testing.T) {
 			_, err := m.SetState(m.ctx(), s.Group, s.Name, to)
 			require.ErrorContains(t, err, "given up before all of it was zeroed")
 		}
-		require.Error(t, m.Mount(m.ctx(), s, m.file("b"), false))
+		require.Error(t, m.tryMount(s, m.file("b")))
 		require.NoError(t, m.Remove(m.ctx(), refOf(s)))
 	}
 	s := m.rawVolume("whole", rawSize)
@@ -253,14 +253,14 @@ func TestBlockIsRefused(t *testing.T) {
 	s := m.rawVolume("data", rawSize)
 	m.mountRaw(s, "a")
 	other := m.file("b")
-	require.ErrorIs(t, m.MountAs(m.ctx(), s, Mounting{Target: other, Alone: true}), ErrInUse)
-	require.ErrorContains(t, m.Mount(m.ctx(), s, other, true), "readOnly")
-	require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("dir"), false), "no plain file")
+	require.ErrorIs(t, m.Mount(m.ctx(), s, MountRequest{Target: other, Alone: true}), ErrInUse)
+	require.ErrorContains(t, m.Mount(m.ctx(), s, MountRequest{Target: other, ReadOnly: true}), "readOnly")
+	require.ErrorContains(t, m.tryMount(s, m.target("dir")), "no plain file")
 	require.NoError(t, os.WriteFile(other, []byte("x"), 0o600))
-	require.ErrorContains(t, m.Mount(m.ctx(), s, other, false), "not empty")
+	require.ErrorContains(t, m.tryMount(s, other), "not empty")
 	s.FSType = volume.XFS
 	for range 2 {
-		require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("dir"), false), "was made with block")
+		require.ErrorContains(t, m.tryMount(s, m.target("dir")), "was made with block")
 		require.NoError(t, m.records.remove(s.Group, s.Name))
 	}
 	_, err := m.Trim(m.ctx(), refOf(s), 0)
@@ -345,7 +345,7 @@ func TestBlockCopies(t *testing.T) {
 	require.NoError(t, err)
 	snap := m.snapshotOf(s, "snap")
 	snap.FSType = volume.Raw
-	made, err := m.MakeSnapshot(m.ctx(), snap)
+	made, err := m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: snap}, stillWanted)
 	require.NoError(t, err)
 	require.Equal(t, s.Size, made.Size)
 	require.NoError(t, f.Close())

@@ -87,7 +87,7 @@ func TestBlockGrowsNotUnrecorded(t *testing.T) {
 	requireContent(t, m.mountRaw(s, "a"), rawSize, nil)
 	m.unmount(target)
 	m.shell("lvchange -an %s/%s", group, s.Name) // as after a boot
-	require.ErrorContains(t, m.Mount(m.ctx(), s, target, false), "before its size is on record")
+	require.ErrorContains(t, m.tryMount(s, target), "before its size is on record")
 	m.shell("mount -o remount,rw %s; lvchange -an %s/%s", dir, group, s.Name)
 	requireContent(t, m.mountRaw(s, "a"), rawGrown, nil)
 	m.shell("mount -o remount,ro %s", dir)
@@ -115,7 +115,7 @@ func TestBlockZeroingOutlivesItsCalls(t *testing.T) {
 		require.Less(t, calls, 30)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		err = m.Mount(ctx, s, target, false)
+		err = m.Mount(ctx, s, MountRequest{Target: target})
 		cancel()
 	}
 	require.GreaterOrEqual(t, calls, 3)
@@ -148,14 +148,14 @@ func TestBlockMappingIsMade(t *testing.T) {
 		m.unmount(target)
 	}
 	m.shell("dmsetup create %s --uuid OTHER-%[1]s --notable", name)
-	require.ErrorIs(t, m.Mount(m.ctx(), s, target, false), dm.ErrBusy)
+	require.ErrorIs(t, m.tryMount(s, target), dm.ErrBusy)
 	require.Contains(t, m.shell("dmsetup info %s", name), "OTHER-")
 	m.shell("dmsetup remove %s", name)
 
 	require.NoError(t, m.lvm.Alone(m.ctx(), func() error {
 		ctx, cancel := context.WithTimeout(m.ctx(), 100*time.Millisecond)
 		defer cancel()
-		require.ErrorIs(t, m.Mount(ctx, s, target, false), lock.ErrBusy)
+		require.ErrorIs(t, m.Mount(ctx, s, MountRequest{Target: target}), lock.ErrBusy)
 		return nil
 	}))
 	m.mountRaw(s, "a")

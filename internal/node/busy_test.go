@@ -32,7 +32,7 @@ func TestCallsOfTheDaemonDoNotWaitForABusyVolume(t *testing.T) {
 	empty.CloneOf = ""
 	require.ErrorIs(t, e.Prepare(ctx, empty, nil), ErrBusy)
 	snapshot.Kind = volume.Snapshot
-	_, err = e.MakeSnapshot(ctx, snapshot)
+	_, err = e.MakeSnapshot(ctx, SnapshotRequest{Spec: snapshot}, stillWanted)
 	require.ErrorIs(t, err, ErrBusy)
 	require.NoError(t, ctx.Err())
 

@@ -49,50 +49,50 @@ func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
 // The copy becomes ready last, in the write of LVM's metadata that removes the tag of a copy; until then no
 // pod gets it. Killed before, copyOf leaves an unfinished copy, which the next call creates again: the
 // program that sets the UUID cannot resume after being killed. The source has to exist until then.
-func (e *Engine) copyOf(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
+func (e *Engine) copyOf(ctx context.Context, spec volume.Spec, key luks.Key) (openedVolume, error) {
 	if spec.Layout != volume.Thin {
-		return found{}, notCopiedErr(spec)
+		return openedVolume{}, notCopiedErr(spec)
 	}
 	tags, err := e.snapshot(ctx, spec, key)
 	if err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
 	lv, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
 	if err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
 	return e.makeIndependent(ctx, spec, lv, tags, key)
 }
 
 // makeIndependent turns a copy into a volume of its own, with its own UUIDs, size and limits.
-func (e *Engine) makeIndependent(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
+func (e *Engine) makeIndependent(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (openedVolume, error) {
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
-	f := found{device: d, tags: tags, key: key, growing: true}
+	f := openedVolume{device: d, tags: tags, key: key, growing: true}
 	if f.content, err = e.openCopy(ctx, f); err == nil {
 		err = e.assignUUID(ctx, lv, &f)
 	}
 	if err != nil {
-		return found{}, fmt.Errorf("make volume %s/%s of the copy of %s: %w", spec.Group, spec.Name, spec.CloneOf, err)
+		return openedVolume{}, fmt.Errorf("make volume %s/%s of the copy of %s: %w", spec.Group, spec.Name, spec.CloneOf, err)
 	}
 	if err := e.lvm.Extend(ctx, lv, spec.DeviceSize()); err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
 	e.after("lvextend")
 	if err := e.resizeContainer(ctx, d, f.content, key); err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
 	if err := e.limitCopy(ctx, f, spec); err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
 	del := []string{volume.Creating.Tag(), volume.CloneTag(tags.Clone)}
 	if f.tags.Fill != "" {
 		del = append(del, f.tags.Fill.Tag())
 	}
 	if err := e.lvm.Retag(ctx, lv, del, []string{volume.Ready.Tag()}); err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
 	e.after("tag ready")
 	f.tags.State, f.tags.Clone, f.tags.Fill, f.growing = volume.Ready, "", "", false
@@ -100,7 +100,7 @@ func (e *Engine) makeIndependent(ctx context.Context, spec volume.Spec, lv lvm.L
 }
 
 // limitCopy sets the limits of a copy's file system, durably.
-func (e *Engine) limitCopy(ctx context.Context, f found, spec volume.Spec) error {
+func (e *Engine) limitCopy(ctx context.Context, f openedVolume, spec volume.Spec) error {
 	if f.tags.FSType == volume.Raw {
 		return nil // writing the tags flushes the data on its device as well
 	}
@@ -114,15 +114,15 @@ func (e *Engine) limitCopy(ctx context.Context, f found, spec volume.Spec) error
 
 // copyAgain creates again a copy that an earlier call has left unfinished. While its source cannot be copied,
 // the unfinished copy stays, for a person to look at.
-func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
+func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (openedVolume, error) {
 	if err := e.checkNeverPublished(lv); err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
 	if spec.Layout != volume.Thin {
 		return e.finishFullCopy(ctx, spec, lv, tags, key)
 	}
 	if err := e.removeUnfinishedCopy(ctx, spec, lv, key); err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
 	return e.copyOf(ctx, spec, key)
 }
@@ -142,7 +142,7 @@ func (e *Engine) checkNeverPublished(lv lvm.LogicalVolume) error {
 
 // removeUnfinishedCopy removes the unfinished copy of an earlier call if the source can be copied again.
 func (e *Engine) removeUnfinishedCopy(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, key luks.Key) error {
-	if err := e.locked(ctx, spec.Group, spec.CloneOf, func() error {
+	if err := e.withLock(ctx, spec.Group, spec.CloneOf, func() error {
 		_, _, _, err := e.source(ctx, spec, key)
 		return err
 	}); err != nil {
@@ -170,8 +170,8 @@ func (e *Engine) removeIncomplete(ctx context.Context, spec volume.Spec, lv lvm.
 // all others.
 const sourcePatience = 30 * time.Second
 
-// locked calls do with the lock on the source of a copy or a snapshot. The caller holds the copy's own lock.
-func (e *Engine) locked(ctx context.Context, g volume.Group, n volume.Name, do func() error) error {
+// withLock calls do with the lock on the source of a copy or a snapshot. The caller holds the copy's own lock.
+func (e *Engine) withLock(ctx context.Context, g volume.Group, n volume.Name, do func() error) error {
 	release, err := e.lockWithin(ctx, e.sourcePatience, g, n)
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func (e *Engine) locked(ctx context.Context, g volume.Group, n volume.Name, do f
 
 // snapshot creates the copy under the lock of its source, and returns the copy's tags.
 func (e *Engine) snapshot(ctx context.Context, spec volume.Spec, key luks.Key) (tags volume.Tags, err error) {
-	err = e.locked(ctx, spec.Group, spec.CloneOf, func() error {
+	err = e.withLock(ctx, spec.Group, spec.CloneOf, func() error {
 		origin, of, c, err := e.source(ctx, spec, key)
 		if err != nil {
 			return err
@@ -207,11 +207,11 @@ func (e *Engine) takeCopy(ctx context.Context, spec volume.Spec, origin lvm.Logi
 	}
 	made := lvm.LogicalVolume{Group: spec.Group, Name: spec.Name, Tags: tags.Strings(), Shape: spec.Shape()}
 	if !spec.CopyOnWrite() {
-		return tags, e.lvm.Snapshot(ctx, origin, made)
+		return tags, e.lvm.CreateThinSnapshot(ctx, origin, made)
 	}
 	var chunk volume.Bytes
 	made.Size, chunk = volume.COWStore(origin.Size, origin.Extent, spec.Reserve)
-	return tags, e.lvm.CopyOnWrite(ctx, origin, made, chunk)
+	return tags, e.lvm.CreateCopyOnWriteSnapshot(ctx, origin, made, chunk)
 }
 
 // copyTags returns the tags of a copy that is about to be created. A snapshot keeps the UUIDs and the size of
@@ -243,7 +243,10 @@ func (e *Engine) source(ctx context.Context, spec volume.Spec, key luks.Key) (lv
 	if tags, err = e.ensureSettled(ctx, lv, tags); err != nil {
 		return fail(err)
 	}
-	if err := e.mayCopyNow(spec, lv, tags); err != nil {
+	if err := e.noteInvalid(lv); err != nil {
+		return fail(err)
+	}
+	if err := e.checkCopyableNow(spec, lv, tags); err != nil {
 		return fail(err)
 	}
 	d, err := e.activeDevice(ctx, lv)
@@ -268,9 +271,9 @@ func nothingToCopy(spec volume.Spec, err error) error {
 	return fmt.Errorf("%s %q: the source volume does not exist, and no empty volume is created instead: %w; if no pod has used that claim yet, start one, else delete the claim of the copy", volume.OptionCloneOf, spec.CloneOf, err)
 }
 
-// mayCopy decides whether the volume of a spec may be created as a copy of a volume with these tags: a volume
+// checkCopyable decides whether the volume of a spec may be created as a copy of a volume with these tags: a volume
 // of the same cluster and namespace that still holds data. It is pure.
-func mayCopy(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
+func checkCopyable(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 	what := fmt.Sprintf("%s %q: that volume", volume.OptionCloneOf, spec.CloneOf)
 	switch {
 	case t.Cluster != spec.Cluster:
@@ -317,7 +320,7 @@ func flush(lv lvm.LogicalVolume, c content) error {
 	if _, raw := c.filesystem.(blockKind); raw {
 		return durable.Sync(c.path)
 	}
-	fs, err := mount.Attach(c.words().mount, c.path, false)
+	fs, err := mount.Attach(c.info().mountType, c.path, false)
 	if err != nil {
 		return err
 	}
@@ -331,11 +334,11 @@ func syncAll(fs *mount.Attached) error { return unix.Syncfs(int(fs.Root().Fd()))
 
 // assignUUID gives a copy's file system the UUID of its tags. A detached mount first replays the log;
 // AttachCopy makes the kernel accept a second file system with the same UUID.
-func (e *Engine) assignUUID(ctx context.Context, lv lvm.LogicalVolume, f *found) error {
+func (e *Engine) assignUUID(ctx context.Context, lv lvm.LogicalVolume, f *openedVolume) error {
 	if f.tags.FSType == volume.Raw {
 		return nil // only its tags identify it
 	}
-	fs, err := mount.AttachCopy(f.content.words().mount, f.content.path)
+	fs, err := mount.AttachCopy(f.content.info().mountType, f.content.path)
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func TestACopyIsNeverFormatted(t *testing.T) {
 		"to be a copy, and the tag of it is lost": {cloneSpec(), creating},
 		"ready": {plain, sourceTags()},
 	} {
-		require.Error(t, e.format(t.Context(), c.spec, found{tags: c.tags, content: content{filesystem: xfsKind{}, path: "/dev/null"}}), name)
+		require.Error(t, e.format(t.Context(), c.spec, openedVolume{tags: c.tags, content: content{filesystem: xfsKind{}, path: "/dev/null"}}), name)
 		require.Error(t, e.encrypt(t.Context(), c.spec, lvm.Device{Path: "/dev/null"}, c.tags, luks.Key{}), name)
 	}
 }
@@ -73,7 +73,7 @@ func thick(s *volume.Spec, lv *lvm.LogicalVolume, _ *volume.Tags) {
 	lv.Shape = volume.Shape{Layout: volume.Linear}
 }
 
-func TestMayCopy(t *testing.T) {
+func TestCheckCopyable(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*volume.Spec, *lvm.LogicalVolume, *volume.Tags)
 		says   string // empty: the copy is allowed
@@ -158,7 +158,7 @@ func TestMayCopy(t *testing.T) {
 		if c.change != nil {
 			c.change(&s, &lv, &tags)
 		}
-		err := mayCopy(s, lv, tags)
+		err := checkCopyable(s, lv, tags)
 		if c.says == "" {
 			require.NoError(t, err, name)
 			continue
@@ -184,16 +184,16 @@ func TestAdmitHalfACopy(t *testing.T) {
 
 	lv := lvm.LogicalVolume{Group: "flexlvm", Name: "copy"}
 	half.State = volume.Unreferenced
-	require.ErrorContains(t, maySetState(lv, half, volume.Ready), "was never finished")
-	require.ErrorContains(t, maySetState(lv, half, volume.Retained), "was never finished")
-	require.NoError(t, maySetState(lv, half, volume.Unreferenced))
+	require.ErrorContains(t, checkStateChange(lv, half, volume.Ready), "was never finished")
+	require.ErrorContains(t, checkStateChange(lv, half, volume.Retained), "was never finished")
+	require.NoError(t, checkStateChange(lv, half, volume.Unreferenced))
 	made := volume.Tags{State: volume.Creating, Clone: half.Clone}
-	require.NoError(t, maySetState(lv, made, volume.Unreferenced), "a person may give it up")
-	require.ErrorContains(t, maySetState(lv, made, volume.Ready), "forget it")
-	require.ErrorContains(t, maySetState(lv, made, volume.Retained), "forget it")
+	require.NoError(t, checkStateChange(lv, made, volume.Unreferenced), "a person may give it up")
+	require.ErrorContains(t, checkStateChange(lv, made, volume.Ready), "forget it")
+	require.ErrorContains(t, checkStateChange(lv, made, volume.Retained), "forget it")
 	done := sourceTags()
 	done.State = volume.Unreferenced
-	require.NoError(t, maySetState(lv, done, volume.Ready))
+	require.NoError(t, checkStateChange(lv, done, volume.Ready))
 }
 
 func TestMakeCloneOfNothing(t *testing.T) {

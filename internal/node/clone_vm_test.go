@@ -310,7 +310,7 @@ func TestCloneOfWrongSources(t *testing.T) {
 	s := m.volume("source", 64*volume.MiB)
 	mountFails := func(c volume.Spec, is error, says string) {
 		t.Helper()
-		for _, err := range []error{m.MakeClone(m.ctx(), c), m.Mount(m.ctx(), c, m.target("b"), false)} {
+		for _, err := range []error{m.MakeClone(m.ctx(), c), m.tryMount(c, m.target("b"))} {
 			require.ErrorIs(t, err, is)
 			require.ErrorContains(t, err, says)
 		}
@@ -366,11 +366,11 @@ func TestHalfACloneWithoutItsSource(t *testing.T) {
 	m.clear(s.Name)
 	for range 2 {
 		require.ErrorIs(t, m.MakeClone(m.ctx(), c), lvm.ErrNoVolume)
-		require.ErrorIs(t, m.Mount(m.ctx(), c, m.target("b"), false), lvm.ErrNoVolume)
+		require.ErrorIs(t, m.tryMount(c, m.target("b")), lvm.ErrNoVolume)
 	}
 	plain := c
 	plain.CloneOf = ""
-	require.ErrorIs(t, m.Mount(m.ctx(), plain, m.target("b"), false), ErrRefused)
+	require.ErrorIs(t, m.tryMount(plain, m.target("b")), ErrRefused)
 	require.NoError(t, m.Heal(m.ctx(), refOf(c)))
 	_, err := m.SetState(m.ctx(), group, c.Name, volume.Ready)
 	require.ErrorIs(t, err, ErrRefused)

@@ -30,7 +30,7 @@ func (m *machine) storeOf(s volume.Spec, name string, r volume.Reserve) volume.S
 
 func (m *machine) snapshotNow(s volume.Spec) inventory.Volume {
 	m.t.Helper()
-	made, err := m.MakeSnapshot(m.ctx(), s)
+	made, err := m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: s}, stillWanted)
 	require.NoError(m.t, err)
 	return made
 }
@@ -71,7 +71,7 @@ func (m *machine) requireHeld(s volume.Spec) {
 	require.ErrorContains(m.t, m.lvm.Remove(m.ctx(), lv), "has snapshots")
 	require.NoError(m.t, m.lvm.Doom(m.ctx(), s.Group, []lvm.LogicalVolume{lv}))
 	require.NoError(m.t, m.lvm.RemoveDoomed(m.ctx(), s.Group, []lvm.LogicalVolume{lv}))
-	require.ErrorIs(m.t, m.Mount(m.ctx(), s, m.target("held"), false), ErrRefused)
+	require.ErrorIs(m.t, m.tryMount(s, m.target("held")), ErrRefused)
 	require.Equal(m.t, volume.Unreferenced, tagsOf(m.t, s.Name).State)
 }
 
@@ -112,7 +112,7 @@ func testCopyOnWriteSnapshot(t *testing.T, m *machine) {
 	m.requireHeld(s)
 
 	same := m.copyOf(snap, "same", m.shape, s.Size)
-	require.ErrorIs(t, m.Mount(m.ctx(), same, m.target("r"), false), ErrNotCopied)
+	require.ErrorIs(t, m.tryMount(same, m.target("r")), ErrNotCopied)
 	thief := same
 	thief.Name, thief.Namespace = "stolen", "thief"
 	require.ErrorContains(t, m.MakeClone(m.ctx(), thief), `belongs to namespace "default", not to "thief"`)
@@ -249,7 +249,7 @@ func TestCopyOnWriteSnapshotWithoutRoom(t *testing.T) {
 	t.Cleanup(func() { m.shell("lvremove --yes %s/all", group) })
 	var steps []string
 	m.after = func(step string) { steps = append(steps, step) }
-	_, err := m.MakeSnapshot(m.ctx(), m.storeOf(s, "snap", 0))
+	_, err := m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: m.storeOf(s, "snap", 0)}, stillWanted)
 	require.ErrorIs(t, err, lvm.ErrNoSpace)
 	require.Empty(t, steps, "its source is not frozen for nothing")
 }
@@ -299,7 +299,7 @@ func (m *machine) testFullCopyKilled(snap volume.Spec, sum string) {
 		tags := tagsOf(t, c.Name)
 		half := tags.Clone != "" && tags.Fill != volume.FillCopied
 		if half {
-			require.ErrorIs(t, m.Mount(m.ctx(), c, m.target("r"), false), ErrNotCopied, "not before it is whole: %s", step)
+			require.ErrorIs(t, m.tryMount(c, m.target("r")), ErrNotCopied, "not before it is whole: %s", step)
 		}
 		require.Equal(t, step == "tag copied" || step == "replay log", tags.Fill == volume.FillCopied, step)
 		require.Equal(t, half, slices.Contains(made(), "copy part"), step)

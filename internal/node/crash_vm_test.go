@@ -140,7 +140,7 @@ func testMountAfterRemovalKilledAfterEveryStep(t *testing.T, m *machine) {
 		m.unmount(target)
 		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeZero}))
 		died := call{Dir: m.dir, Verb: "remove", Spec: s, Die: die}.run(t)
-		if err := m.Mount(m.ctx(), s, target, false); err == nil {
+		if err := m.tryMount(s, target); err == nil {
 			require.NoFileExists(t, target+"/old")
 			m.unmount(target)
 		} else {
@@ -173,7 +173,7 @@ func testFirstMountKilledAnywhere(t *testing.T, m *machine) {
 			killed++
 		}
 		// kubelet retries until it succeeds; a program of the killed call may still run for a moment.
-		require.Eventually(t, func() bool { return m.Mount(m.ctx(), s, target, false) == nil }, 2*time.Minute, 50*time.Millisecond)
+		require.Eventually(t, func() bool { return m.tryMount(s, target) == nil }, 2*time.Minute, 50*time.Millisecond)
 		require.Equal(t, []string{"data"}, lvs())
 		require.Equal(t, s.Size, fill(t, target+"/data"))
 		time.Sleep(100 * time.Millisecond) // time for such a program to do harm
@@ -300,7 +300,7 @@ func testRaceOfEverything(t *testing.T, m *machine) {
 		target := m.target(itoa(i))
 		wg.Go(func() {
 			for goesOn() {
-				o.note("mount", m.Mount(m.ctx(), s, target, i == 0), ErrRefused)
+				o.note("mount", m.Mount(m.ctx(), s, MountRequest{Target: target, ReadOnly: i == 0}), ErrRefused)
 				o.note("unmount", m.Unmount(m.ctx(), target))
 			}
 		})
@@ -325,7 +325,7 @@ func testRaceOfEverything(t *testing.T, m *machine) {
 		require.False(t, isMounted(m.target(itoa(i))))
 	}
 	require.LessOrEqual(t, len(lvs()), 1)
-	err := m.Mount(m.ctx(), s, m.target("end"), false)
+	err := m.tryMount(s, m.target("end"))
 	if err != nil {
 		require.ErrorIs(t, err, ErrRefused)
 		require.NoError(t, m.Remove(m.ctx(), refOf(s)))

@@ -88,7 +88,7 @@ func (e *Engine) encrypt(ctx context.Context, spec volume.Spec, d lvm.Device, ta
 
 // openOrFormatContainer returns the opened content of a volume that was looked up. If checkHeader reports that
 // a killed call left the container unfinished, openOrFormatContainer formats it.
-func (e *Engine) openOrFormatContainer(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, f found, mayHoldData bool) (content, error) {
+func (e *Engine) openOrFormatContainer(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, f openedVolume, mayHoldData bool) (content, error) {
 	if f.tags.LUKS == "" {
 		return e.contentOf(f.device, f.tags), nil
 	}
@@ -219,7 +219,7 @@ func (e *Engine) checkSource(ctx context.Context, spec volume.Spec, lv lvm.Logic
 }
 
 // openCopy gives the container of a new copy the UUID of its tags, and opens it.
-func (e *Engine) openCopy(ctx context.Context, f found) (content, error) {
+func (e *Engine) openCopy(ctx context.Context, f openedVolume) (content, error) {
 	if f.tags.LUKS == "" {
 		return e.contentOf(f.device, f.tags), nil
 	}

@@ -74,7 +74,7 @@ func TestNoKey(t *testing.T) {
 	require.NoError(t, err)
 	spec := volume.Spec{Group: "g", Name: "a", Size: volume.GiB, Layout: volume.Linear, Kind: volume.Claim, Namespace: "n", Encrypted: true}
 	target := t.TempDir()
-	require.ErrorIs(t, e.Mount(t.Context(), spec, target, false), ErrNoKey)
+	require.ErrorIs(t, e.Mount(t.Context(), spec, MountRequest{Target: target}), ErrNoKey)
 	copied := cloneSpec()
 	copied.Encrypted = true
 	require.ErrorIs(t, e.MakeClone(t.Context(), copied), ErrNoKey)
@@ -125,7 +125,7 @@ func TestEncryptedIsReadyBeforeItIsHandedOut(t *testing.T) {
 			})
 			e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), Settle: func(volume.Group, volume.Name) {}}, host)
 			require.NoError(t, err)
-			f := found{device: lvm.Device{Group: "flexlvm", Name: "a", VolumeUUID: "uuid"}, tags: encryptedTags(volume.Creating, uuid)}
+			f := openedVolume{device: lvm.Device{Group: "flexlvm", Name: "a", VolumeUUID: "uuid"}, tags: encryptedTags(volume.Creating, uuid)}
 			require.NoError(t, e.publish(t.Context(), f))
 			rec, err := e.records.read("flexlvm", "a")
 			require.NoError(t, err)

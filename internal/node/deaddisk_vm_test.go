@@ -43,7 +43,7 @@ func TestDeadDiskIsReplaced(t *testing.T) {
 	require.Equal(t, []string{"lost", "linear", "mirrored", "raid1"}, strings.Fields(shellOut("lvs --noheadings -o lv_name,segtype -S 'vg_name=frail && lv_health_status=partial'")))
 	m.shell("vgreduce --removemissing --force %s", f.group)
 	require.Equal(t, []string{"kept", "mirrored"}, strings.Fields(shellOut("lvs --noheadings -o lv_name frail")))
-	require.ErrorIs(t, m.Mount(m.ctx(), lost, gone, false), ErrLost)
+	require.ErrorIs(t, m.tryMount(lost, gone), ErrLost)
 
 	f.set(1, f.table(1))
 	m.shell("wipefs --all /dev/mapper/frail1") // another disk, a blank one
@@ -57,5 +57,5 @@ func TestDeadDiskIsReplaced(t *testing.T) {
 		require.Equal(t, filepath.Base(target), string(b))
 	}
 	require.NoError(t, m.Expand(m.ctx(), kept, grown))
-	require.ErrorIs(t, m.Mount(m.ctx(), lost, gone, false), ErrLost, "no empty volume takes its place")
+	require.ErrorIs(t, m.tryMount(lost, gone), ErrLost, "no empty volume takes its place")
 }

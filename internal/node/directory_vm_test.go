@@ -95,8 +95,8 @@ func TestDirectoryIsExact(t *testing.T) {
 	require.Equal(t, empty.Free-sum, pool.Free)
 	require.Empty(t, pool.Directories.Unfit)
 	// The pool promises no more than it has.
-	require.ErrorIs(t, m.Mount(m.ctx(), directorySpec("large", pool.Free), m.target("large"), false), lvm.ErrNoSpace)
-	require.ErrorIs(t, m.Mount(m.ctx(), specOf(string(testDirectories), volume.GiB), m.target("pool"), false), ErrRefused)
+	require.ErrorIs(t, m.tryMount(directorySpec("large", pool.Free), m.target("large")), lvm.ErrNoSpace)
+	require.ErrorIs(t, m.tryMount(specOf(string(testDirectories), volume.GiB), m.target("pool")), ErrRefused)
 }
 
 // makesFilesWhile checks that XFS creates files while that much is free, and logs with how much it does not:
@@ -129,10 +129,10 @@ func TestDirectoryLife(t *testing.T) {
 	s := directorySpec("data", volume.MiB)
 	dir := m.mount(s, "pod")
 	require.NoError(t, os.WriteFile(dir+"/kept", []byte("kept"), 0o600))
-	require.NoError(t, m.Mount(m.ctx(), s, dir, false)) // again
-	require.ErrorIs(t, m.MountAs(m.ctx(), s, Mounting{Target: m.target("other"), Alone: true}), ErrInUse)
+	require.NoError(t, m.tryMount(s, dir)) // again
+	require.ErrorIs(t, m.Mount(m.ctx(), s, MountRequest{Target: m.target("other"), Alone: true}), ErrInUse)
 	reader := m.target("reader")
-	require.NoError(t, m.Mount(m.ctx(), s, reader, true))
+	require.NoError(t, m.Mount(m.ctx(), s, MountRequest{Target: reader, ReadOnly: true}))
 	require.ErrorIs(t, os.WriteFile(reader+"/x", nil, 0o600), unix.EROFS)
 	require.NoFileExists(t, dir+"/../record") // the pod's root is its own
 
@@ -148,7 +148,7 @@ func TestDirectoryLife(t *testing.T) {
 	require.ErrorIs(t, m.Expand(m.ctx(), s, volume.GiB), lvm.ErrNoSpace)
 	other := s
 	other.Namespace = "another"
-	require.ErrorIs(t, m.Mount(m.ctx(), other, m.target("another"), false), ErrRefused)
+	require.ErrorIs(t, m.tryMount(other, m.target("another")), ErrRefused)
 
 	ref := refOf(s)
 	require.ErrorIs(t, m.Release(m.ctx(), ref, volume.Unreferenced, volume.Disposal{Wipe: volume.WipeZero}), ErrRefused)
@@ -156,7 +156,7 @@ func TestDirectoryLife(t *testing.T) {
 	require.ErrorIs(t, m.Remove(m.ctx(), ref), ErrInUse)
 	m.unmount(reader)
 	m.unmount(dir)
-	require.ErrorIs(t, m.Mount(m.ctx(), s, dir, false), ErrRefused)
+	require.ErrorIs(t, m.tryMount(s, dir), ErrRefused)
 	_, err = m.SetState(m.ctx(), group, s.Name, volume.Ready) // undelete
 	require.NoError(t, err)
 	m.mount(s, "pod")
@@ -191,7 +191,7 @@ func TestDirectoryLife(t *testing.T) {
 	pool, volumes := m.pool()
 	require.Empty(t, volumes)
 	require.Equal(t, pool.Size, pool.Free)
-	require.ErrorIs(t, m.Mount(m.ctx(), s, dir, false), ErrRefused) // a late call
+	require.ErrorIs(t, m.tryMount(s, dir), ErrRefused) // a late call
 
 	// If the pool is replaced, its volumes are lost, and no empty ones replace them.
 	lost := directorySpec("lost", volume.MiB)
@@ -199,7 +199,7 @@ func TestDirectoryLife(t *testing.T) {
 	m.clear(testDirectories)
 	_, err = m.MakeDirectoryPool(m.ctx(), group, testDirectories, 64*volume.MiB)
 	require.NoError(t, err)
-	require.ErrorIs(t, m.Mount(m.ctx(), lost, m.target("lost"), false), ErrLost)
+	require.ErrorIs(t, m.tryMount(lost, m.target("lost")), ErrLost)
 	require.NoError(t, m.RemoveDirectoryPool(m.ctx(), group, testDirectories))
 	require.NotContains(t, lvs(), string(testDirectories))
 }

@@ -104,7 +104,7 @@ func TestDirectoryQuotasThatAreLost(t *testing.T) {
 	m.opened(func(p *directoryPool) error {
 		return quota.SetOf(p.device.Path, nobody, quota.Limit{Size: volume.MiB, Inodes: 64})
 	})
-	require.ErrorIs(t, m.Mount(m.ctx(), directorySpec("c", 30*volume.MiB), m.target("c"), false), lvm.ErrNoSpace)
+	require.ErrorIs(t, m.tryMount(directorySpec("c", 30*volume.MiB), m.target("c")), lvm.ErrNoSpace)
 	m.opened(func(p *directoryPool) error {
 		all, err := quota.Projects(p.device.Path)
 		require.NotContains(t, all, quota.Project(nobody))
@@ -116,7 +116,7 @@ func TestDirectoryQuotasThatAreLost(t *testing.T) {
 		whole, err = os.ReadFile(p.Name() + "/" + path.Join(volumePath(b.Name), recordFile))
 		return errors.Join(err, p.WriteFile(path.Join(volumePath(b.Name), recordFile), []byte("{"), 0o600))
 	})
-	require.ErrorContains(t, m.Mount(m.ctx(), directorySpec("c", volume.MiB), m.target("c"), false), "was promised is not known")
+	require.ErrorContains(t, m.tryMount(directorySpec("c", volume.MiB), m.target("c")), "was promised is not known")
 	require.Error(t, m.Remove(m.ctx(), refOf(b)))
 	m.opened(func(p *directoryPool) error {
 		return p.WriteFile(path.Join(volumePath(b.Name), recordFile), whole, 0o600)
@@ -155,7 +155,7 @@ func TestDirectoryPoolThatIsNotRead(t *testing.T) {
 	require.Zero(t, pool.Free)
 	require.Contains(t, pool.Directories.Unfit, "project quota is not enforced")
 	for _, err := range []error{
-		m.Mount(m.ctx(), s, dir, false),
+		m.tryMount(s, dir),
 		m.Release(m.ctx(), refOf(s), volume.Retained, volume.Disposal{}),
 		m.Release(m.ctx(), refOf(directorySpec("never", volume.MiB)), volume.Unreferenced, volume.Disposal{}),
 		m.Remove(m.ctx(), refOf(s)),
@@ -293,7 +293,7 @@ func TestDirectoryPoolAfterRepair(t *testing.T) {
 	require.Contains(t, listed[0].Problem, "takes no new volumes: xfs_repair")
 	require.NoError(t, m.records.remove(s.Group, s.Name)) // as on a node that was reinstalled
 	for _, s := range []volume.Spec{s, directorySpec("new", volume.MiB)} {
-		require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("pod"), false), "perhaps whole volumes, to lost+found")
+		require.ErrorContains(t, m.tryMount(s, m.target("pod")), "perhaps whole volumes, to lost+found")
 	}
 	m.opened(func(p *directoryPool) error {
 		return errors.Join(p.Rename(lostAndFound+"/131", "somebodys"), p.Remove(lostAndFound))

@@ -99,13 +99,13 @@ func TestDirectoryEscape(t *testing.T) {
 	pool, volumes := m.pool()
 	require.Len(t, volumes, 1)
 	require.Empty(t, pool.Directories.Unfit) // no other volume has less space for it yet
-	require.ErrorIs(t, m.Mount(m.ctx(), directorySpec("other", 160*volume.MiB), m.target("other"), false), lvm.ErrNoSpace)
+	require.ErrorIs(t, m.tryMount(directorySpec("other", 160*volume.MiB), m.target("other")), lvm.ErrNoSpace)
 	for i := range 4 {
 		require.NoError(t, os.Remove(file(i)))
 	}
 	other := directorySpec("other", 160*volume.MiB)
 	// XFS frees the space of deleted files in the background.
-	require.Eventually(t, func() bool { return m.Mount(m.ctx(), other, m.target("other"), false) == nil }, 2*time.Minute, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return m.tryMount(other, m.target("other")) == nil }, 2*time.Minute, 100*time.Millisecond)
 	for i := range 3 {
 		write(i)
 		_, err = escapeAs(t, file(i), &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: tenant, Gid: tenant}})

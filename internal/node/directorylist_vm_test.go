@@ -47,7 +47,7 @@ func TestDirectoryPoolAddsUp(t *testing.T) {
 	watched, err := New(Config{StateDir: m.dir + "/state", LockDir: m.dir + "/lock", After: func(step string) { addsUp(step) }}, command.New(command.DefaultPath, log))
 	require.NoError(t, err)
 	s, dir := directorySpec("data", volume.MiB), m.target("pod")
-	require.NoError(t, watched.Mount(m.ctx(), s, dir, false))
+	require.NoError(t, watched.Mount(m.ctx(), s, MountRequest{Target: dir}))
 	require.NoError(t, watched.Expand(m.ctx(), s, 3*volume.MiB))
 	m.shell("mkdir -p %[1]s/a/b/c && seq 100 | sed 's,^,%[1]s/a/,' | xargs touch", dir)
 	fill(t, dir+"/file")

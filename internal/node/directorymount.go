@@ -15,13 +15,13 @@ import (
 
 // mountDirectory is the part of mount that is specific to directory volumes. The caller holds the volume's
 // lock, and the target is empty.
-func (e *Engine) mountDirectory(ctx context.Context, spec volume.Spec, t *mount.Target, as Mounting) error {
+func (e *Engine) mountDirectory(ctx context.Context, spec volume.Spec, t *mount.Target, r MountRequest) error {
 	return e.withPool(ctx, spec.Group, spec.DirectoryPool, func(p *directoryPool) error {
 		lv, rec, tags, err := e.findDirectory(ctx, p, spec)
 		if err != nil {
 			return err
 		}
-		if as.Alone {
+		if r.Alone {
 			mounted, err := mount.ByDevice()
 			if err != nil {
 				return err
@@ -36,11 +36,11 @@ func (e *Engine) mountDirectory(ctx context.Context, spec volume.Spec, t *mount.
 		if tags, err = e.handOutDirectory(ctx, lv, tags); err != nil {
 			return err
 		}
-		whole, err := mount.Attach(mount.XFS, p.device.Path, as.ReadOnly, as.Options...)
+		whole, err := mount.Attach(mount.XFS, p.device.Path, r.ReadOnly, r.Options...)
 		if err != nil {
 			return err
 		}
-		below, err := whole.Below(path.Join(volumePath(lv.Name), dataDir), t)
+		below, err := whole.Subdirectory(path.Join(volumePath(lv.Name), dataDir), t)
 		if err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func (e *Engine) findDirectory(ctx context.Context, p *directoryPool, spec volum
 	lv, rec, err = p.read(spec.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
 		e.expireTombstones(spec.Group, spec.Name)
-		if err = e.mayMakeDirectory(spec, err); err != nil {
+		if err = e.checkDirectoryCreatable(spec, err); err != nil {
 			return lv, rec, tags, err
 		}
 		if err = e.makeDirectory(ctx, p, spec); err != nil {
@@ -85,8 +85,8 @@ func (e *Engine) findDirectory(ctx context.Context, p *directoryPool, spec volum
 	return lv, rec, tags, admit(spec, tags, p.device.GroupUUID)
 }
 
-// mayMakeDirectory refuses to create a volume that was removed, or that this node has served before.
-func (e *Engine) mayMakeDirectory(spec volume.Spec, none error) error {
+// checkDirectoryCreatable refuses to create a volume that was removed, or that this node has served before.
+func (e *Engine) checkDirectoryCreatable(spec volume.Spec, none error) error {
 	if since, ok := e.records.blockedByTombstone(spec.Group, spec.Name, e.now()); ok {
 		return removedErr(spec, since)
 	}
@@ -120,7 +120,7 @@ func (e *Engine) makeDirectory(ctx context.Context, p *directoryPool, spec volum
 	if err := p.ensureRoom(ctx, spec.DeviceSize(), spec.Size); err != nil {
 		return err
 	}
-	endRoomTurn(ctx)
+	endRetryTurn(ctx)
 	tags, err := newTags(spec)
 	if err != nil {
 		return err

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/flexlvm/flexlvm/internal/durable"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/ondisk"
 	"github.com/flexlvm/flexlvm/internal/quota"
 	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/internal/xfs"
 )
 
 // MakeDirectoryPool creates a directory pool whose volumes may take size altogether, or grows an existing one
@@ -89,9 +91,9 @@ func (e *Engine) newPool(ctx context.Context, g volume.Group, n volume.Name, siz
 
 // poolContent returns a pool as a volume with a file system of its own, for the functions that format and
 // grow volumes.
-func (e *Engine) poolContent(d lvm.Device, t volume.DirectoryPool) found {
+func (e *Engine) poolContent(d lvm.Device, t volume.DirectoryPool) openedVolume {
 	tags := volume.Tags{State: t.State, FS: t.FS, Size: t.Size}
-	return found{device: d, tags: tags, content: e.contentOf(d, tags)}
+	return openedVolume{device: d, tags: tags, content: e.contentOf(d, tags)}
 }
 
 // finishPool formats a pool in state creating, unless that is done, and makes it ready. A pool gets its first
@@ -100,13 +102,13 @@ func (e *Engine) finishPool(ctx context.Context, lv lvm.LogicalVolume, d lvm.Dev
 	f := e.poolContent(d, t)
 	rec, err := e.records.read(lv.Group, lv.Name)
 	recorded := err == nil && rec.VolumeUUID == lv.UUID || err != nil && !errors.Is(err, os.ErrNotExist)
-	whole, err := checkFilesystem(lv, f.tags, f.content, recorded)
+	valid, err := checkFilesystem(lv, f.tags, f.content, recorded)
 	if err != nil {
 		return err
 	}
-	if !whole || !recorded {
+	if !valid || !recorded {
 		spec := volume.Spec{Group: lv.Group, Name: lv.Name, Size: t.Size, Layout: volume.Linear}
-		never, err := mayFormat(spec, lv, f, whole)
+		never, err := mayFormat(spec, lv, f, valid)
 		if err != nil {
 			return err
 		}
@@ -130,7 +132,7 @@ func (e *Engine) finishPool(ctx context.Context, lv lvm.LogicalVolume, d lvm.Dev
 }
 
 // fillPool makes sure that the file system of a pool holds size, and records that it does.
-func (e *Engine) fillPool(ctx context.Context, lv lvm.LogicalVolume, f found, size volume.Bytes) (err error) {
+func (e *Engine) fillPool(ctx context.Context, lv lvm.LogicalVolume, f openedVolume, size volume.Bytes) (err error) {
 	fs, err := mount.Attach(mount.XFS, f.content.path, false)
 	if err != nil {
 		return err
@@ -173,8 +175,8 @@ func (e *Engine) fillPool(ctx context.Context, lv lvm.LogicalVolume, f found, si
 }
 
 // makePoolRoom makes sure that volumes can take as much as the pool promises, even if XFS needs more for
-// itself than computed. It does not make up for what existing files use, whoever owns them.
-func (e *Engine) makePoolRoom(ctx context.Context, root *os.File, f found, size volume.Bytes) error {
+// itself than computed. It does not compensate for what existing files use, of any owner.
+func (e *Engine) makePoolRoom(ctx context.Context, root *os.File, f openedVolume, size volume.Bytes) error {
 	all, err := quota.Projects(f.content.path)
 	if err != nil {
 		return err
@@ -301,5 +303,22 @@ func (e *Engine) checkEmpty(ctx context.Context, lv lvm.LogicalVolume) (err erro
 			return refused("directory pool %s has no volume, and files of project %d: mount it, and find them with `xfs_quota -x -c 'report -p'`", p.poolName(), id)
 		}
 	}
+	return nil
+}
+
+// formatPool creates the file system of a directory pool, all of which inodes may use. Only finishPool calls
+// it, and only in state creating.
+func (e *Engine) formatPool(ctx context.Context, d lvm.Device, t volume.DirectoryPool) error {
+	if t.State != volume.Creating {
+		return fmt.Errorf("refusing to format %s/%s: its state is %s", d.Group, d.Name, t.State)
+	}
+	err := xfs.Mkfs(ctx, e.host.Killable, xfs.Format{Device: d.Path, UUID: t.FS, Size: t.Size, AnyInodes: true})
+	if err != nil {
+		return err
+	}
+	if err := durable.Sync(d.Path); err != nil {
+		return err
+	}
+	e.after("mkfs")
 	return nil
 }

@@ -12,63 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/pause"
 	"github.com/flexlvm/flexlvm/internal/quota"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
-
-// renameVolume gives a volume its doomed name, durably, whatever its layout.
-func (e *Engine) renameVolume(ctx context.Context, lv lvm.LogicalVolume, to volume.Name) error {
-	if lv.Shape.Layout != volume.Directory {
-		return e.lvm.Rename(ctx, lv, to)
-	}
-	return e.withPool(ctx, lv.Group, lv.Shape.DirectoryPool, func(p *directoryPool) error {
-		now, _, err := p.read(lv.Name)
-		if err != nil {
-			return err
-		}
-		if now.UUID != lv.UUID {
-			return fmt.Errorf("rename volume %s/%s: it is another by now; try again", lv.Group, lv.Name)
-		}
-		if err := p.Rename(volumePath(lv.Name), volumePath(to)); err != nil {
-			return fmt.Errorf("rename volume %s/%s: %w", lv.Group, lv.Name, err)
-		}
-		return errors.Join(syncDir(p.Root, path.Dir(volumePath(lv.Name))), syncDir(p.Root, path.Dir(volumePath(to))))
-	})
-}
-
-// removeVolume removes a volume that is doomed, whatever its layout.
-func (e *Engine) removeVolume(ctx context.Context, lv lvm.LogicalVolume) error {
-	if lv.Shape.Layout != volume.Directory {
-		return e.lvm.Remove(ctx, lv)
-	}
-	return e.withPool(ctx, lv.Group, lv.Shape.DirectoryPool, func(p *directoryPool) error {
-		now, rec, err := p.read(lv.Name)
-		if err != nil {
-			return err
-		}
-		if now.UUID != lv.UUID || !lv.Name.IsDoomed() {
-			return fmt.Errorf("remove volume %s/%s: it is another by now, or was not given up; try again", lv.Group, lv.Name)
-		}
-		// flexlvm starts no mount of a doomed volume, but others may.
-		if now.Open, err = p.inUse(lv.Name); err != nil {
-			return err
-		} else if now.Open {
-			return inUseErr(Ref{Group: lv.Group, Name: lv.Name}, now)
-		}
-		if err := e.clearData(ctx, p, path.Join(volumePath(lv.Name), dataDir)); err != nil {
-			return err
-		}
-		if err := e.awaitFreed(ctx, p, rec); err != nil {
-			return err
-		}
-		if err := e.clearQuota(ctx, p, rec); err != nil {
-			return err
-		}
-		return p.dropRecord(lv.Name, e.after)
-	})
-}
 
 // maxFreeWait is how long a removal waits for XFS to free deleted files, which XFS does in the background.
 // Files that take longer are held open by a process.

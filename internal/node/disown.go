@@ -33,7 +33,7 @@ func (e *Engine) Disown(ctx context.Context, g volume.Group, n volume.Name) erro
 	if err != nil {
 		return err
 	}
-	if err := mayDisown(lv, tags); err != nil {
+	if err := checkDisownable(lv, tags); err != nil {
 		return err
 	}
 	if err := e.recordDisowned(lv, tags); err != nil {
@@ -66,8 +66,8 @@ func (e *Engine) recordDisowned(lv lvm.LogicalVolume, tags volume.Tags) error {
 	return e.record(lv, rec)
 }
 
-// mayDisown refuses a volume that a pod may still use, or that is of no use without flexlvm. It is pure.
-func mayDisown(lv lvm.LogicalVolume, tags volume.Tags) error {
+// checkDisownable refuses a volume that a pod may still use, or that is of no use without flexlvm. It is pure.
+func checkDisownable(lv lvm.LogicalVolume, tags volume.Tags) error {
 	where := string(lv.Group) + "/" + string(lv.Name)
 	switch {
 	case tags.Kind != volume.Claim:

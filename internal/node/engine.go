@@ -81,7 +81,9 @@ type Engine struct {
 	roundPatience           time.Duration
 	syncPatience            time.Duration
 	resumeWait              time.Duration
-	yields                  bool // zero returns errYielded after about holdTime instead of holding the lock until it is done
+	// yields makes zero return errYielded after about holdTime instead of holding the lock until it is done. It is
+	// only set by Prepare on its own copy of the engine.
+	yields bool
 }
 
 // New returns an engine that runs the programs of host.
@@ -165,13 +167,13 @@ func volumeLock(g volume.Group, n volume.Name) (file, key string) {
 	return "volumes.lock", "volume " + string(g) + "/" + string(n)
 }
 
-// DaemonTurn acquires the lock of this node's only node daemon, until release or the end of the process;
+// AcquireDaemonLock acquires the lock of this node's only node daemon, until release or the end of the process;
 // acquired is false while another daemon holds it.
-func DaemonTurn() (release func(), acquired bool, err error) {
+func AcquireDaemonLock() (release func(), acquired bool, err error) {
 	return lock.Dir(DefaultLockDir).Try(daemonLock())
 }
 
-// DaemonWorks reports whether a node daemon is running on this node.
-func DaemonWorks() (bool, error) { return lock.Dir(DefaultLockDir).Held(daemonLock()) }
+// DaemonRunning reports whether a node daemon is running on this node.
+func DaemonRunning() (bool, error) { return lock.Dir(DefaultLockDir).Held(daemonLock()) }
 
 func daemonLock() (file, key string) { return "daemon.lock", "node daemon" }

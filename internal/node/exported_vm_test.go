@@ -48,7 +48,7 @@ func TestExportedGroup(t *testing.T) {
 	fresh := specOf("fresh", 16*volume.MiB)
 	fresh.Group = f.group
 	for _, one := range []volume.Spec{s, fresh} {
-		require.ErrorIs(t, m.Mount(m.ctx(), one, m.target("b"), false), lvm.ErrExported, one.Name)
+		require.ErrorIs(t, m.tryMount(one, m.target("b")), lvm.ErrExported, one.Name)
 	}
 	for i, err := range m.RemoveAll(m.ctx(), refs) {
 		require.ErrorIs(t, err, lvm.ErrExported)

@@ -15,8 +15,8 @@ import (
 
 type ext4Kind struct{ host command.Programs }
 
-func (ext4Kind) words() words {
-	return words{mount: mount.Ext4, title: "ext4", check: "e2fsck -fn"}
+func (ext4Kind) info() fsInfo {
+	return fsInfo{mountType: mount.Ext4, title: "ext4", checkCommand: "e2fsck -fn"}
 }
 
 // format ignores the inode limit: ext4's default number of inodes suffices for any limit (Spec.Validate).

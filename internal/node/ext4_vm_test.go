@@ -208,8 +208,8 @@ func TestExt4IsNotXFS(t *testing.T) {
 	m.unmount(m.mount(x, "a"))
 	s.FSType, x.FSType = volume.XFS, volume.Ext4
 	for range 2 {
-		require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("a"), false), `fsType "xfs": volume flexlvm-test/ext4 was made with ext4`)
-		require.ErrorContains(t, m.Mount(m.ctx(), x, m.target("a"), false), `fsType "ext4": volume flexlvm-test/xfs was made with xfs`)
+		require.ErrorContains(t, m.tryMount(s, m.target("a")), `fsType "xfs": volume flexlvm-test/ext4 was made with ext4`)
+		require.ErrorContains(t, m.tryMount(x, m.target("a")), `fsType "ext4": volume flexlvm-test/xfs was made with xfs`)
 		require.NoError(t, m.records.remove(s.Group, s.Name))
 		require.NoError(t, m.records.remove(x.Group, x.Name))
 	}
@@ -227,7 +227,7 @@ func TestExt4WithErrorsIsRefused(t *testing.T) {
 	c := m.ext4CloneOf(s, "copy", s.Size)
 	for range 2 {
 		for _, err := range []error{
-			m.Mount(m.ctx(), s, target, false), m.Expand(m.ctx(), s, 2*s.Size), m.MakeClone(m.ctx(), c),
+			m.tryMount(s, target), m.Expand(m.ctx(), s, 2*s.Size), m.MakeClone(m.ctx(), c),
 		} {
 			require.ErrorIs(t, err, ErrDamaged)
 			require.ErrorContains(t, err, "e2fsck -fn")
@@ -244,9 +244,9 @@ func TestExt4WithErrorsIsRefused(t *testing.T) {
 	// volume.
 	m.shell("mount -o remount,abort %s", target)
 	require.Error(t, os.WriteFile(target+"/more", nil, 0o600))
-	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("b"), false), ErrDamaged)
+	require.ErrorIs(t, m.tryMount(s, m.target("b")), ErrDamaged)
 	m.unmount(target)
-	require.ErrorIs(t, m.Mount(m.ctx(), s, target, false), ErrDamaged)
+	require.ErrorIs(t, m.tryMount(s, target), ErrDamaged)
 }
 
 func TestExt4Trim(t *testing.T) {
@@ -285,7 +285,7 @@ func TestExt4CopiesOfTheSuperblock(t *testing.T) {
 		served := m.creatingExt4("served-"+name, true)
 		m.shell(damage, devicePath(served))
 		before := m.written(devicePath(served))
-		err := m.Mount(m.ctx(), served, m.target("b"), false)
+		err := m.tryMount(served, m.target("b"))
 		require.ErrorIs(t, err, ErrDamaged, name)
 		require.ErrorContains(t, err, "shows that it was in use", name)
 		require.Equal(t, before, m.written(devicePath(served)), name)

@@ -20,8 +20,8 @@ type content struct {
 
 // A filesystem implements one type of file system. path is always the path of the device that it is on.
 type filesystem interface {
-	// words returns the names of the file system.
-	words() words
+	// info returns the names of the file system.
+	info() fsInfo
 	// format creates the file system, with the UUID and the size of the tags. inodes is the inode limit, 0
 	// for none. The caller must be sure that the volume is in state creating.
 	format(ctx context.Context, path string, tags volume.Tags, inodes int64) error
@@ -61,11 +61,11 @@ type mountedFilesystem interface {
 	check() error
 }
 
-// words are the names of a file system.
-type words struct {
-	mount mount.Type
-	title string // in messages
-	check string // the command with which people inspect a damaged one
+// fsInfo are the names of a file system.
+type fsInfo struct {
+	mountType    mount.Type
+	title        string // in messages
+	checkCommand string // the command with which people inspect a damaged one
 }
 
 // A use describes a volume that may have been in use.

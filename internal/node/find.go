@@ -12,9 +12,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// found is a volume that may be mounted: it is flexlvm's and the caller's, and its device exists and holds
+// An openedVolume is a volume that may be mounted: it is flexlvm's and the caller's, and its device exists and holds
 // the file system that its tags name.
-type found struct {
+type openedVolume struct {
 	device   lvm.Device // of the logical volume
 	content  content
 	tags     volume.Tags
@@ -27,7 +27,7 @@ type found struct {
 var errAskLVM = errors.New("ask LVM")
 
 // findOrCreate returns the volume of a spec, and creates it if it does not exist.
-func (e *Engine) findOrCreate(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
+func (e *Engine) findOrCreate(ctx context.Context, spec volume.Spec, key luks.Key) (openedVolume, error) {
 	f, err := e.openFromRecord(ctx, spec, key)
 	if !errors.Is(err, errAskLVM) {
 		return f, err
@@ -35,7 +35,7 @@ func (e *Engine) findOrCreate(ctx context.Context, spec volume.Spec, key luks.Ke
 	e.expireTombstones(spec.Group, spec.Name)
 	mustExist, err := e.mustExist(ctx, spec)
 	if err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
 	if !mustExist {
 		// Creating first and looking up afterwards is as safe as open(2) with O_EXCL: LVM refuses a name that
@@ -79,76 +79,76 @@ func (e *Engine) exists(ctx context.Context, spec volume.Spec) (bool, error) {
 // openFromRecord opens the volume from this node's record and the kernel's state alone, and returns errAskLVM in
 // any doubt. A suspended device is the exception (lvm.ErrSuspended): LVM cannot help there, and may itself wait for
 // the device.
-func (e *Engine) openFromRecord(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
+func (e *Engine) openFromRecord(ctx context.Context, spec volume.Spec, key luks.Key) (openedVolume, error) {
 	d, err := e.usable(ctx, spec.Group, spec.Name)
 	if errors.Is(err, lvm.ErrSuspended) {
-		return found{}, err
+		return openedVolume{}, err
 	}
 	if err != nil {
-		return found{}, errAskLVM
+		return openedVolume{}, errAskLVM
 	}
 	rec, err := e.records.read(spec.Group, spec.Name)
 	if err != nil || rec.State != volume.Ready && rec.State != volume.Creating || d.VolumeUUID != rec.VolumeUUID {
-		return found{}, errAskLVM
+		return openedVolume{}, errAskLVM
 	}
 	if e.copyNotes.mayExist(d.VolumeUUID) {
-		return found{}, errAskLVM // see checkCopies
+		return openedVolume{}, errAskLVM // see checkCopies
 	}
 	tags := rec.tags()
 	c := e.contentOf(d, tags)
 	// A record can be visible before it is durable, after a call that died in between. It is the only
 	// protection of the volume until the tags say ready, so it is written again.
-	f := found{device: d, content: c, tags: tags, recorded: rec.State == volume.Ready, key: key}
+	f := openedVolume{device: d, content: c, tags: tags, recorded: rec.State == volume.Ready, key: key}
 	if tags.LUKS != "" {
 		if h, err := readHeader(d.Path); err != nil || h.UUID != tags.LUKS {
-			return found{}, errAskLVM
+			return openedVolume{}, errAskLVM
 		}
 		// Before the key is tried.
 		if err := admit(spec, tags, d.GroupUUID); err != nil {
-			return found{}, err
+			return openedVolume{}, err
 		}
 		if f.content, err = e.open(ctx, d, tags, key); err != nil {
-			return found{}, err
+			return openedVolume{}, err
 		}
 	}
 	if id, err := f.content.uuid(f.content.path); err != nil || id != rec.FS {
-		return found{}, errAskLVM
+		return openedVolume{}, errAskLVM
 	}
 	return f, admit(spec, tags, d.GroupUUID)
 }
 
 // create creates the volume, with all its tags in state creating, and formats it, or creates it as a copy.
-func (e *Engine) create(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
+func (e *Engine) create(ctx context.Context, spec volume.Spec, key luks.Key) (openedVolume, error) {
 	if err := e.checkGroupUUID(ctx, spec); err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
 	if spec.CloneOf != "" {
 		return e.copyOf(ctx, spec, key)
 	}
 	tags, err := newTags(spec)
 	if err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
 	lv := lvm.LogicalVolume{
 		Group: spec.Group, Name: spec.Name, Tags: tags.Strings(),
 		Size: spec.DeviceSize(), Shape: spec.Shape(),
 	}
 	if err := e.lvm.Create(ctx, lv); err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
-	endRoomTurn(ctx)
+	endRetryTurn(ctx)
 	e.after("lvcreate")
 	d, err := e.usable(ctx, spec.Group, spec.Name)
 	if err != nil {
-		return found{}, fmt.Errorf("LVM created %s/%s and its device cannot be used: %w", spec.Group, spec.Name, err)
+		return openedVolume{}, fmt.Errorf("LVM created %s/%s and its device cannot be used: %w", spec.Group, spec.Name, err)
 	}
-	f := found{device: d, content: e.contentOf(d, tags), tags: tags, key: key}
+	f := openedVolume{device: d, content: e.contentOf(d, tags), tags: tags, key: key}
 	if tags.LUKS != "" {
 		if err := e.encrypt(ctx, spec, d, tags, key); err != nil {
-			return found{}, err
+			return openedVolume{}, err
 		}
 		if f.content, err = e.open(ctx, d, tags, key); err != nil {
-			return found{}, err
+			return openedVolume{}, err
 		}
 	}
 	return f, e.format(ctx, spec, f)
@@ -182,10 +182,10 @@ func newTags(spec volume.Spec) (t volume.Tags, err error) {
 // it. A volume that LVM never finished is removed and created again (dropUnfinished), an unfinished copy is
 // created again or finished (copyAgain), and a volume in state creating that no pod has had is formatted
 // (formatUnlessServed).
-func (e *Engine) openExisting(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
+func (e *Engine) openExisting(ctx context.Context, spec volume.Spec, key luks.Key) (openedVolume, error) {
 	lv, tags, err := e.lookUpAdmitted(ctx, spec)
 	if err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
 	if tags.Clone != "" {
 		return e.copyAgain(ctx, spec, lv, tags, key)
@@ -195,46 +195,46 @@ func (e *Engine) openExisting(ctx context.Context, spec volume.Spec, key luks.Ke
 		return e.create(ctx, spec, key)
 	}
 	if err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil && tags.State == volume.Creating && lv.Shape.Layout == volume.Thin {
 		if undelivered := e.flushPoolMessages(ctx, lv, tags); undelivered != nil {
-			return found{}, errors.Join(err, undelivered)
+			return openedVolume{}, errors.Join(err, undelivered)
 		}
 		d, err = e.activeDevice(ctx, lv)
 	}
 	if err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
-	f := found{device: d, tags: tags, key: key}
+	f := openedVolume{device: d, tags: tags, key: key}
 	// A record that cannot be read counts as one of this volume, so that nothing is formatted; but it is not
 	// needed if the device holds the file system of the tags.
 	mayHoldData, unread := e.mayHoldData(lv, tags)
 	if f.content, err = e.openOrFormatContainer(ctx, spec, lv, f, mayHoldData); err != nil {
 		return f, errors.Join(err, unread)
 	}
-	whole, err := checkFilesystem(lv, tags, f.content, mayHoldData)
+	valid, err := checkFilesystem(lv, tags, f.content, mayHoldData)
 	switch {
 	case err != nil:
 		return f, errors.Join(err, unread)
 	case unread != nil:
 		e.log.WithError(unread).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("this node's record of the volume cannot be read and is rewritten")
 	}
-	if whole && (tags.State != volume.Creating || mayHoldData) {
+	if valid && (tags.State != volume.Creating || mayHoldData) {
 		return f, nil
 	}
-	return f, e.formatUnlessServed(ctx, spec, lv, f, whole)
+	return f, e.formatUnlessServed(ctx, spec, lv, f, valid)
 }
 
-// formatUnlessServed formats a volume in state creating without a record, unless a pod has had it. whole
+// formatUnlessServed formats a volume in state creating without a record, unless a pod has had it. valid
 // reports that its superblock is valid.
-func (e *Engine) formatUnlessServed(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, f found, whole bool) error {
-	if spec.FS != "" && !whole { // the volume was brought back
+func (e *Engine) formatUnlessServed(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, f openedVolume, valid bool) error {
+	if spec.FS != "" && !valid { // the volume was brought back
 		return damagedErr(lv, f.tags, f.content, "", errNoFilesystem)
 	}
 	if spec.FS == "" {
-		may, err := mayFormat(spec, lv, f, whole)
+		may, err := mayFormat(spec, lv, f, valid)
 		if err != nil {
 			return err
 		}
@@ -297,7 +297,7 @@ func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, mayHoldD
 }
 
 // mayFormat reports whether a volume in state creating without a record may be formatted, because no pod has
-// had it: this node may have lost its records, and the superblock as well. whole reports that the superblock
+// had it: this node may have lost its records, and the superblock as well. valid reports that the superblock
 // is valid. mayFormat is the last check before such a volume is formatted.
 //
 // Before a volume is handed out, it is marked, or mounted and grown, possibly by zero bytes (setQuota). Either
@@ -308,7 +308,7 @@ func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, mayHoldD
 // writes. format flushes the disk before the file system is marked or mounted.
 //
 // While the volume is mounted, the page cache may hold older superblocks; mkfs then refuses the device.
-func mayFormat(spec volume.Spec, lv lvm.LogicalVolume, f found, whole bool) (bool, error) {
+func mayFormat(spec volume.Spec, lv lvm.LogicalVolume, f openedVolume, valid bool) (bool, error) {
 	aligns, err := lvm.Device{Path: f.content.path, Number: f.content.number}.IOSizes()
 	if err != nil {
 		return false, err
@@ -321,7 +321,7 @@ func mayFormat(spec volume.Spec, lv lvm.LogicalVolume, f found, whole bool) (boo
 	switch {
 	case errors.Is(err, errNoFilesystem):
 		return true, nil
-	case err != nil || whole:
+	case err != nil || valid:
 		return false, err
 	}
 	return false, damagedErr(lv, f.tags, f.content, "", fmt.Errorf("%w, and a copy of its superblock, at byte %d, shows that it was in use", errNoFilesystem, int64(at)))
@@ -329,7 +329,7 @@ func mayFormat(spec volume.Spec, lv lvm.LogicalVolume, f found, whole bool) (boo
 
 // format creates the file system, and flushes it to the disk. Only create and formatUnlessServed call it, and
 // only in state creating: the tags were read under this volume's lock.
-func (e *Engine) format(ctx context.Context, spec volume.Spec, f found) error {
+func (e *Engine) format(ctx context.Context, spec volume.Spec, f openedVolume) error {
 	if f.tags.State != volume.Creating {
 		return fmt.Errorf("refusing to format %s/%s: its state is %s", spec.Group, spec.Name, f.tags.State)
 	}
@@ -348,7 +348,7 @@ func (e *Engine) format(ctx context.Context, spec volume.Spec, f found) error {
 
 // mark is the last step before a new file system is mounted for the first time: from here on mayFormat
 // refuses it, because a pod may have had it.
-func (e *Engine) mark(f found) error {
+func (e *Engine) mark(f openedVolume) error {
 	written, err := f.content.mark(f.content.path, f.tags)
 	if err != nil {
 		return err

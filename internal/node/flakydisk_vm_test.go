@@ -51,7 +51,7 @@ func TestFlakyDisk(t *testing.T) {
 		s := spec(fmt.Sprintf("data-%d", len(volumes)))
 		volumes = append(volumes, s)
 		at := m.target(string(s.Name))
-		if err := m.Mount(m.ctx(), s, at, false); err != nil {
+		if err := m.tryMount(s, at); err != nil {
 			failed++
 			continue
 		}

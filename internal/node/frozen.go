@@ -136,7 +136,7 @@ func (e *Engine) thaw(ctx context.Context, v frozen) error {
 	if !errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("open device: %w", err)
 	}
-	fs, err := mount.Attach(on.words().mount, on.path, false)
+	fs, err := mount.Attach(on.info().mountType, on.path, false)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ type fullCopy struct {
 
 // openSnapshot opens the snapshot that is to be copied.
 func (e *Engine) openSnapshot(ctx context.Context, spec volume.Spec) (c fullCopy, err error) {
-	err = e.locked(ctx, spec.Group, spec.CloneOf, func() error {
+	err = e.withLock(ctx, spec.Group, spec.CloneOf, func() error {
 		lv, tags, _, err := e.source(ctx, spec, luks.Key{})
 		if err != nil {
 			return err
@@ -170,13 +170,16 @@ func (e *Engine) confirmSourceValid(ctx context.Context, c *fullCopy) error {
 // snapshot's. LVM cannot tell whether an inactive snapshot has overflowed.
 func (e *Engine) checkSourceValid(c *fullCopy, lv lvm.LogicalVolume) error {
 	if lv.UUID != c.fromID || !lv.Active {
-		return refused("snapshot %s/%s is another by now, or inactive, so whether it was whole to the end is not known; it is copied anew", c.spec.Group, c.spec.CloneOf)
+		return refused("snapshot %s/%s was replaced or deactivated, so it is unknown whether it was valid until the end of the copy; the copy starts again", c.spec.Group, c.spec.CloneOf)
 	}
 	tags, err := ownedTags(lv)
 	if err != nil {
 		return err
 	}
-	return e.mayCopyNow(c.spec, lv, tags)
+	if err := e.noteInvalid(lv); err != nil {
+		return err
+	}
+	return e.checkCopyableNow(c.spec, lv, tags)
 }
 
 // findOrCreateCopy returns the volume of a full copy, and creates it if necessary. It discards a partial copy
@@ -211,7 +214,7 @@ func (e *Engine) createCopyVolume(ctx context.Context, c *fullCopy) (lvm.Logical
 	if err := e.checkGroupUUID(ctx, c.spec); err != nil {
 		return fail(err)
 	}
-	if err := mayGrow(lvm.LogicalVolume{Group: c.spec.Group, Name: c.spec.CloneOf}, c.of, c.spec.Size); err != nil {
+	if err := checkGrowable(lvm.LogicalVolume{Group: c.spec.Group, Name: c.spec.CloneOf}, c.of, c.spec.Size); err != nil {
 		return fail(fmt.Errorf("copy snapshot: %w; or ask for a copy of no more than it has", err))
 	}
 	tags, err := newTags(c.spec)
@@ -311,17 +314,17 @@ func (e *Engine) copyBytes(ctx context.Context, c *fullCopy, to *os.File, end vo
 // finishFullCopy turns a complete full copy into a volume of its own. Killed before untagCopied, it is
 // repeated by the next call; killed later, the copy is created again. A raw block volume has no file system
 // whose UUID changes, so its next call always continues.
-func (e *Engine) finishFullCopy(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
+func (e *Engine) finishFullCopy(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (openedVolume, error) {
 	if tags.Fill != volume.FillCopied {
-		return found{}, notCopiedErr(spec)
+		return openedVolume{}, notCopiedErr(spec)
 	}
 	if tags.LUKS != "" {
 		d, err := e.activeDevice(ctx, lv)
 		if err != nil {
-			return found{}, err
+			return openedVolume{}, err
 		}
 		if err := luks.CheckKey(ctx, e.host.Killable, d.Path, key); err != nil {
-			return found{}, wrongKey(d, err)
+			return openedVolume{}, wrongKey(d, err)
 		}
 	}
 	if tags.FSType == volume.Raw {
@@ -332,7 +335,7 @@ func (e *Engine) finishFullCopy(ctx context.Context, spec volume.Spec, lv lvm.Lo
 
 // untagCopied marks a full copy as incomplete, durably: the program that is about to change its UUID cannot
 // resume after being killed. Everything that was done to the copy before can be repeated.
-func (e *Engine) untagCopied(ctx context.Context, lv lvm.LogicalVolume, f *found) error {
+func (e *Engine) untagCopied(ctx context.Context, lv lvm.LogicalVolume, f *openedVolume) error {
 	if f.tags.Fill == "" {
 		return nil // a thin copy is created again in any case
 	}
@@ -348,7 +351,7 @@ func (e *Engine) untagCopied(ctx context.Context, lv lvm.LogicalVolume, f *found
 }
 
 // holdsClone fails unless the file system of a copy still has the UUID of its source.
-func holdsClone(f found) error {
+func holdsClone(f openedVolume) error {
 	id, err := f.content.uuid(f.content.path)
 	if err == nil && id == f.tags.Clone {
 		return nil
@@ -358,21 +361,21 @@ func holdsClone(f found) error {
 
 // finishRaw zeroes the part of an encrypted raw block volume beyond the copied content, which needs the key
 // and may take several calls, and then makes the copy a volume of its own.
-func (e *Engine) finishRaw(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
+func (e *Engine) finishRaw(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (openedVolume, error) {
 	if tags.LUKS != "" {
 		if tags.Zeroed == 0 { // zero would overwrite the copied content
-			return found{}, fmt.Errorf("%w: volume %s/%s is a whole copy, and the tag that says how much of it was copied (%s) is missing; delete its claim, and copy again", ErrDamaged, lv.Group, lv.Name, volume.ZeroedTag(0))
+			return openedVolume{}, fmt.Errorf("%w: volume %s/%s is a whole copy, and the tag that says how much of it was copied (%s) is missing; delete its claim, and copy again", ErrDamaged, lv.Group, lv.Name, volume.ZeroedTag(0))
 		}
 		d, err := e.activeDevice(ctx, lv)
 		if err != nil {
-			return found{}, err
+			return openedVolume{}, err
 		}
-		on, err := e.openCopy(ctx, found{device: d, tags: tags, key: key})
+		on, err := e.openCopy(ctx, openedVolume{device: d, tags: tags, key: key})
 		if err != nil {
-			return found{}, err
+			return openedVolume{}, err
 		}
 		if err := e.zero(ctx, d, on.path, tags); err != nil {
-			return found{}, err
+			return openedVolume{}, err
 		}
 	}
 	return e.makeIndependent(ctx, spec, lv, tags, key)

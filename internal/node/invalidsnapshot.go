@@ -50,13 +50,10 @@ func (e *Engine) wasInvalid(lv lvm.LogicalVolume) bool {
 	return lv.Overflowed || lv.Of != "" && e.invalidNotes.isKnown(lv.UUID)
 }
 
-// mayCopyNow is mayCopy, and also refuses a copy-on-write snapshot that was invalid before. If LVM shows the snapshot as
-// invalid now, it is noted first.
-func (e *Engine) mayCopyNow(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
-	if err := e.noteInvalid(lv); err != nil {
-		return err
-	}
-	if err := mayCopy(spec, lv, t); err != nil {
+// checkCopyableNow is checkCopyable, and also refuses a copy-on-write snapshot that was invalid before.
+// The caller has noted it if LVM shows it as invalid now (noteInvalid).
+func (e *Engine) checkCopyableNow(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
+	if err := checkCopyable(spec, lv, t); err != nil {
 		return err
 	}
 	if lv.Of == "" || !e.invalidNotes.mayExist(lv.UUID) {

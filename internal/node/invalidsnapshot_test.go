@@ -35,7 +35,11 @@ func TestSnapshotThatIsValidAgain(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), Now: func() time.Time { return time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC) }}, host)
 	require.NoError(t, err)
 	spec, lv, tags := thickCopy()
-	require.NoError(t, e.mayCopyNow(spec, lv, tags))
+	require.NoError(t, e.checkCopyableNow(spec, lv, tags))
+	_, _, _, err = e.source(t.Context(), spec, luks.Key{})
+	require.ErrorContains(t, err, "has overflowed")
+	require.True(t, e.invalidNotes.isKnown(lv.UUID), "noted before it is refused")
+	require.NoError(t, e.removeNotes(lv.UUID))
 	see := func() inventory.Volume {
 		t.Helper()
 		in, err := e.Inventory(t.Context())
@@ -47,7 +51,7 @@ func TestSnapshotThatIsValidAgain(t *testing.T) {
 	invalid = ""
 	require.True(t, see().Overflowed)
 	c := fullCopy{spec: spec, fromID: lv.UUID}
-	for _, err := range []error{e.mayCopyNow(spec, lv, tags), e.checkSourceValid(&c, lv)} {
+	for _, err := range []error{e.checkCopyableNow(spec, lv, tags), e.checkSourceValid(&c, lv)} {
 		require.ErrorIs(t, err, ErrRefused)
 		require.ErrorContains(t, err, `cloneOf "source": that snapshot was found to be invalid (at 2026-11-29T12:00:00Z)`)
 		require.ErrorContains(t, err, e.invalidNotes.file(lv.UUID))
@@ -55,11 +59,11 @@ func TestSnapshotThatIsValidAgain(t *testing.T) {
 	_, _, _, err = e.source(t.Context(), spec, luks.Key{})
 	require.ErrorContains(t, err, "was found to be invalid")
 	require.NoError(t, os.WriteFile(e.invalidNotes.file(lv.UUID), nil, 0o600))
-	require.ErrorContains(t, e.mayCopyNow(spec, lv, tags), "(perhaps)", "a torn record")
+	require.ErrorContains(t, e.checkCopyableNow(spec, lv, tags), "(perhaps)", "a torn record")
 
 	require.NoError(t, e.removeNotes(lv.UUID))
 	require.False(t, see().Overflowed)
-	require.NoError(t, e.mayCopyNow(spec, lv, tags), "its volume was removed")
+	require.NoError(t, e.checkCopyableNow(spec, lv, tags), "its volume was removed")
 }
 
 // A snapshot that becomes invalid while it is copied is noted before anything else, so that the next copy is refused, too.
@@ -85,8 +89,8 @@ func TestNotesOfInvalidSnapshotsThatCannotBeUsed(t *testing.T) {
 	require.NoError(t, err)
 	e.invalidNotes = invalidNotes(os.DevNull)
 	spec, lv, tags := thickCopy()
-	require.ErrorIs(t, e.mayCopyNow(spec, lv, tags), ErrRefused)
+	require.ErrorIs(t, e.checkCopyableNow(spec, lv, tags), ErrRefused)
 	require.False(t, e.wasInvalid(lv), "others go on as usual")
 	lv.Overflowed = true
-	require.ErrorContains(t, e.mayCopyNow(spec, lv, tags), "note that snapshot flexlvm/source is invalid")
+	require.ErrorContains(t, e.noteInvalid(lv), "note that snapshot flexlvm/source is invalid")
 }

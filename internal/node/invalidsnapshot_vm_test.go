@@ -48,7 +48,7 @@ func TestSnapshotWhoseDiskComesBack(t *testing.T) {
 	require.False(t, lv.Overflowed, "LVM knows it by now, and this test shows nothing")
 	require.True(t, m.see(snap.Name).Overflowed)
 	require.ErrorContains(t, m.MakeClone(m.ctx(), copied), "that snapshot was found to be invalid")
-	require.ErrorIs(t, m.Mount(m.ctx(), copied, m.target("r"), false), ErrNotCopied)
+	require.ErrorIs(t, m.tryMount(copied, m.target("r")), ErrNotCopied)
 
 	require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(snap)))

@@ -206,7 +206,7 @@ func TestTooFewDevices(t *testing.T) {
 	} {
 		m.shape = c.shape
 		s := m.volume("data", 64*volume.MiB)
-		err := m.Mount(m.ctx(), s, m.target("a"), false)
+		err := m.tryMount(s, m.target("a"))
 		require.ErrorIs(t, err, lvm.ErrNoSpace, name)
 		require.ErrorContains(t, err, c.says, name)
 		require.NotContains(t, lvs(), "data")
@@ -320,7 +320,7 @@ func TestDegraded(t *testing.T) {
 	for _, layout := range []volume.Layout{volume.Raid1, volume.Linear} {
 		other := s
 		other.Name, other.Layout = "other", layout
-		require.ErrorIs(t, m.Mount(m.ctx(), other, m.target("other"), false), lvm.ErrPartial)
+		require.ErrorIs(t, m.tryMount(other, m.target("other")), lvm.ErrPartial)
 	}
 
 	m.unmount(target)

@@ -44,7 +44,7 @@ func TestHandedOutIsNeverFormatted(t *testing.T) {
 
 	m.shell("dd if=/dev/zero of=%s bs=4k count=1 conv=fsync status=none", devicePath(s))
 	before := m.written(devicePath(s))
-	require.ErrorIs(t, m.Mount(m.ctx(), s, target, false), ErrDamaged)
+	require.ErrorIs(t, m.tryMount(s, target), ErrDamaged)
 	require.ErrorIs(t, m.Expand(m.ctx(), s, volume.GiB), ErrDamaged)
 	require.Equal(t, before, m.written(devicePath(s)))
 }
@@ -112,7 +112,7 @@ func TestLateMountMakesNothing(t *testing.T) {
 	s := m.volume("data", 64*volume.MiB)
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}), "never made")
 	for range 2 {
-		err := m.Mount(m.ctx(), s, m.target("a"), false)
+		err := m.tryMount(s, m.target("a"))
 		require.ErrorIs(t, err, ErrRefused)
 		require.ErrorContains(t, err, "is not made again")
 		require.Empty(t, lvs())
@@ -122,7 +122,7 @@ func TestLateMountMakesNothing(t *testing.T) {
 	m.unmount(m.mount(other, "b"))
 	require.NoError(t, m.Release(m.ctx(), refOf(other), volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(other)))
-	require.ErrorIs(t, m.Mount(m.ctx(), other, m.target("b"), false), ErrRefused)
+	require.ErrorIs(t, m.tryMount(other, m.target("b")), ErrRefused)
 	require.Empty(t, lvs())
 
 	m.now = func() time.Time { return time.Now().Add(tombstoneLife + time.Minute) }
@@ -194,7 +194,7 @@ func TestSetStateKilledAfterEveryStep(t *testing.T) {
 			require.NoError(t, err)
 		}, func(int) {
 			require.Equal(t, to, tagsOf(t, s.Name).State)
-			err := m.Mount(m.ctx(), s, target, false)
+			err := m.tryMount(s, target)
 			if to != volume.Ready {
 				require.ErrorIs(t, err, ErrRefused)
 				return

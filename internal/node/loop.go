@@ -71,7 +71,7 @@ func (e *Engine) MakeLoopGroup(ctx context.Context, d volumegroup.Declaration) (
 	if err := d.Validate(); err != nil {
 		return volumegroup.Outcome{}, loop.Device{}, err
 	}
-	if err := e.mayMakeGroup(ctx, d); err != nil {
+	if err := e.checkGroupNameFree(ctx, d); err != nil {
 		return volumegroup.Outcome{}, loop.Device{}, err
 	}
 	device, err := e.ensureLoop(ctx, *d.Loop)
@@ -137,9 +137,9 @@ func loopBegun(l volumegroup.Ledger, pvs []volumegroup.PV, d volumegroup.Declara
 	return slices.ContainsFunc(pvs, func(pv volumegroup.PV) bool { return pv.Disk == id && pv.UUID == taken.PV })
 }
 
-// mayMakeGroup fails if a group of that name exists that was not created for the declaration, before a file
-// is created in vain.
-func (e *Engine) mayMakeGroup(ctx context.Context, d volumegroup.Declaration) error {
+// checkGroupNameFree fails if a group of that name exists that was not created for the declaration. It runs before the
+// file is created, which would be useless then.
+func (e *Engine) checkGroupNameFree(ctx context.Context, d volumegroup.Declaration) error {
 	all, err := e.lvm.PhysicalVolumes(ctx)
 	if err != nil {
 		return err

@@ -244,8 +244,13 @@ func (m *machine) target(name string) string {
 func (m *machine) mount(s volume.Spec, name string) string {
 	m.t.Helper()
 	target := m.target(name)
-	require.NoError(m.t, m.Mount(m.ctx(), s, target, false))
+	require.NoError(m.t, m.tryMount(s, target))
 	return target
+}
+
+func (m *machine) tryMount(s volume.Spec, target string) error {
+	m.t.Helper()
+	return m.Mount(m.ctx(), s, MountRequest{Target: target})
 }
 
 func (m *machine) unmount(target string) {

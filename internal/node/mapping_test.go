@@ -30,7 +30,7 @@ func TestRecordOfARawBlockVolumeCounts(t *testing.T) {
 		require.Equal(t, held, mayHoldData, state)
 	}
 	require.NoError(t, e.records.remove(lv.Group, lv.Name))
-	require.NoError(t, e.records.mark(lv.Group, lv.Name))
+	require.NoError(t, e.records.writeEmpty(lv.Group, lv.Name))
 	mayHoldData, err := e.mayHoldData(lv, tags)
 	require.Error(t, err)
 	require.True(t, mayHoldData, "it cannot be read")

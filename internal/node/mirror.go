@@ -105,7 +105,8 @@ func (e *Engine) markStale(lv lvm.LogicalVolume, note copyNote, copies []lvm.Cop
 	if note.Stale || len(usable) == 0 || note.hasUpToDate(usable) {
 		return nil
 	}
-	return e.copyNotes.write(lv.UUID, note.stale(copies))
+	note.Stale = true
+	return e.copyNotes.write(lv.UUID, note)
 }
 
 func (e *Engine) copiesOf(ctx context.Context, lv lvm.LogicalVolume) ([]lvm.Copy, error) {
@@ -137,7 +138,13 @@ func namesOf(copies []lvm.Copy) string {
 
 // missingDevices describes the missing devices of a group, for error messages.
 func (e *Engine) missingDevices(ctx context.Context, g volume.Group) string {
-	missing, err := e.lvm.MissingDevices(ctx, g)
+	all, err := e.lvm.PhysicalVolumes(ctx)
+	var missing []string
+	for _, p := range all {
+		if p.Group == g && p.Missing {
+			missing = append(missing, p.UUID)
+		}
+	}
 	if err != nil || len(missing) == 0 {
 		return "see `pvs`"
 	}
@@ -166,10 +173,11 @@ func (e *Engine) recordOutdated(ctx context.Context, lv lvm.LogicalVolume, copie
 func (e *Engine) updateNote(lv lvm.LogicalVolume, note copyNote, copies []lvm.Copy, inSync bool) error {
 	usable := usableCopies(copies)
 	upToDate := note.hasUpToDate(usable)
+	partlyBuilt := lv.Active && !inSync && (len(usable) == 1 || !upToDate)
 	switch {
 	case len(note.staleCopies(copies)) > 0:
 		return nil // what these copies are in sync with is out of date as well
-	case lv.Active && !inSync && (len(usable) == 1 || !upToDate):
+	case partlyBuilt:
 		return nil // only a part of these copies may be built yet
 	case !upToDate:
 		return e.markStale(lv, note, copies)
@@ -228,11 +236,13 @@ func (e *Engine) noteCopiesOf(ctx context.Context, lv lvm.LogicalVolume, copies 
 	defer release()
 	note, err := e.copyNotes.read(lv.UUID)
 	complete := synced && lv.Health == "" && len(usable) == len(copies)
-	if complete && (err != nil || note.hasUpToDate(usable) && len(note.staleCopies(copies)) == 0) {
+	switch {
+	case complete && err != nil:
 		return e.dropCopyNote(lv, note, seen)
-	}
-	if err != nil {
+	case err != nil:
 		return err
+	case complete && note.hasUpToDate(usable) && len(note.staleCopies(copies)) == 0:
+		return e.dropCopyNote(lv, note, seen)
 	}
 	return e.updateNote(lv, note, copies, synced)
 }

@@ -55,7 +55,7 @@ func (m *fakeMirror) run(argv ...string) (string, error) {
 		}
 		return `{"report":[{"lv":[` + strings.Join(rows, ",") + `]}]}`, nil
 	case "pvs":
-		return `{"report":[{"pv":[{"pv_uuid":"pv-there","pv_missing":""},{"pv_uuid":"pv-away","pv_missing":"missing"}]}]}`, nil
+		return `{"report":[{"pv":[{"pv_name":"/dev/sda","pv_uuid":"pv-there","pv_missing":"","vg_name":"flexlvm","vg_uuid":"group","vg_tags":""},{"pv_name":"[unknown]","pv_uuid":"pv-away","pv_missing":"missing","vg_name":"flexlvm","vg_uuid":"group","vg_tags":""},{"pv_name":"[unknown]","pv_uuid":"pv-other","pv_missing":"missing","vg_name":"tank","vg_uuid":"other","vg_tags":""}]}]}`, nil
 	}
 	return "", fmt.Errorf("ran %s", argv)
 }
@@ -293,19 +293,6 @@ func TestMirrorRepairedFromTheNewestCopy(t *testing.T) {
 	require.ErrorContains(t, w.checkCopies(ctx, w.lv), "only copy data_rimage_1", "it was not seen to be in sync")
 	w.look(true, "", "100.00", "", "")
 	require.False(t, w.copyNotes.mayExist(w.lv.UUID))
-}
-
-// Notes of earlier versions name only the copies that are out of date.
-func TestNoteOfAnEarlierVersion(t *testing.T) {
-	w, ctx := watchMirror(t), t.Context()
-	require.NoError(t, w.copyNotes.write(w.lv.UUID, copyNote{}))
-	const note = `{"volume":"flexlvm/data","since":"2026-05-04T03:00:00Z","behind":{"copy-0":"data_rimage_0"},"current":"boot/1"}`
-	require.NoError(t, os.WriteFile(w.copyNotes.file(w.lv.UUID), []byte(note), 0o600))
-	w.health = [2]string{"", "partial"}
-	require.ErrorContains(t, w.activate(ctx, w.lv), "only copy data_rimage_0 of volume flexlvm/data can be used, which lacks what was written after 2026-05-04T03:00:00Z")
-	w.health = [2]string{"partial", ""}
-	require.NoError(t, w.activate(ctx, w.lv))
-	require.Equal(t, map[string]string{"copy-1": "data_rimage_1"}, w.note().UpToDate)
 }
 
 // A snapshot of a mirror shares its data, so it is not copied while the mirror runs on an old copy.

@@ -54,7 +54,7 @@ func (v *mirrored) boot(present ...bool) {
 
 func (v *mirrored) refused(says string) {
 	v.t.Helper()
-	err := v.Mount(v.ctx(), v.spec, v.target("a"), false)
+	err := v.tryMount(v.spec, v.target("a"))
 	require.ErrorIs(v.t, err, lvm.ErrPartial)
 	require.ErrorContains(v.t, err, says)
 	require.NoFileExists(v.t, "/dev/mapper/"+volume.DeviceName(v.group, v.spec.Name))
@@ -108,7 +108,7 @@ func TestDisksThatAreLateInTurns(t *testing.T) {
 	require.False(t, seen.Degraded)
 	require.True(t, seen.Outdated)
 	require.Contains(t, seen.Problem, "is recorded as out of date")
-	err := v.Mount(v.ctx(), v.spec, v.target("a"), false)
+	err := v.tryMount(v.spec, v.target("a"))
 	require.ErrorContains(t, err, "is recorded as out of date")
 	v.boot(true, true)
 	v.refused("has been active without the others since") // the kernel takes the old copy for the newest
@@ -165,7 +165,7 @@ func TestGroupIsReducedToAnOldCopy(t *testing.T) {
 		seen := v.volume1(t)
 		require.False(t, seen.Degraded, "%s: %s", when, seen.Problem)
 		require.NotContains(t, seen.Problem, "--refresh", when)
-		err = v.Mount(v.ctx(), v.spec, target, false)
+		err = v.tryMount(v.spec, target)
 		require.ErrorIs(t, err, lvm.ErrPartial, when)
 		require.Equal(t, seen.Problem, err.Error())
 	}

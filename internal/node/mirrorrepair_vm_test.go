@@ -36,7 +36,7 @@ func TestMirrorIsMadeLinearFromAnOldCopy(t *testing.T) {
 	target, note := v.oldCopy()
 	v.shell("vgreduce --removemissing --force %[1]s && lvconvert --yes --mirrors 0 %[1]s/%[2]s", v.group, v.spec.Name)
 	refused := func(says string, why error) {
-		err := v.Mount(v.ctx(), v.spec, target, false)
+		err := v.tryMount(v.spec, target)
 		require.ErrorIs(t, err, why)
 		require.ErrorContains(t, err, says)
 		require.Equal(t, v.volume1(t).Problem, err.Error())
@@ -78,7 +78,7 @@ func TestRemovedDiskIsPutBack(t *testing.T) {
 	v.shell("vgreduce --removemissing --force %s", v.group)
 	v.shell("lvchange --activate n %[1]s/%[2]s && lvchange --activate y %[1]s/%[2]s", v.group, v.spec.Name)
 	for range 2 {
-		err := v.Mount(v.ctx(), v.spec, target, false)
+		err := v.tryMount(v.spec, target)
 		require.ErrorContains(t, err, newerGone)
 		require.NotContains(t, err.Error(), "take its device away")
 		require.NotContains(t, err.Error(), "bring them back")

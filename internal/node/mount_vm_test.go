@@ -69,7 +69,7 @@ func testSharedAndReadOnlyMounts(t *testing.T, m *machine) {
 	s := m.volume("shared", 64*volume.MiB)
 	rw := m.mount(s, "rw")
 	ro := m.target("ro")
-	require.NoError(t, m.Mount(m.ctx(), s, ro, true))
+	require.NoError(t, m.Mount(m.ctx(), s, MountRequest{Target: ro, ReadOnly: true}))
 	require.NoError(t, os.WriteFile(rw+"/f", []byte("x"), 0o600))
 	b, err := os.ReadFile(ro + "/f")
 	require.NoError(t, err)
@@ -82,7 +82,7 @@ func testSharedAndReadOnlyMounts(t *testing.T, m *machine) {
 
 	// Read-only first: the quota must still be set.
 	s2 := m.volume("ro-first", 64*volume.MiB)
-	require.NoError(t, m.Mount(m.ctx(), s2, m.target("first"), true))
+	require.NoError(t, m.Mount(m.ctx(), s2, MountRequest{Target: m.target("first"), ReadOnly: true}))
 	size, _, _ := df(t, m.target("first"))
 	require.Equal(t, s2.Size, size)
 }
@@ -92,17 +92,17 @@ func TestMountedAlready(t *testing.T) {
 	s := m.volume("data", 64*volume.MiB)
 	target := m.mount(s, "a")
 	before := m.shell("cat /proc/self/mountinfo")
-	require.NoError(t, m.Mount(m.ctx(), s, target, false))
+	require.NoError(t, m.tryMount(s, target))
 	require.Equal(t, before, m.shell("cat /proc/self/mountinfo"))
 
 	other := m.volume("other", 64*volume.MiB)
-	err := m.Mount(m.ctx(), other, target, false)
+	err := m.tryMount(other, target)
 	require.ErrorContains(t, err, "something else is mounted there (xfs from /dev/mapper/flexlvm--test-data)")
 	require.NotContains(t, lvs(), "other", "refused before anything was made")
 
 	tmpfs := m.target("tmpfs")
 	m.shell("mount -t tmpfs tmpfs %s", tmpfs)
-	err = m.Mount(m.ctx(), s, tmpfs, false)
+	err = m.tryMount(s, tmpfs)
 	require.ErrorContains(t, err, "something else is mounted there (tmpfs from tmpfs)")
 	require.ErrorContains(t, m.Unmount(m.ctx(), tmpfs), "no flexlvm volume")
 	require.True(t, isMounted(tmpfs))
@@ -130,7 +130,7 @@ func TestTargetsThatAreRefused(t *testing.T) {
 		link:               "is not a directory",
 		full:               `is not empty: it holds "precious"`,
 	} {
-		err := m.Mount(m.ctx(), s, target, false)
+		err := m.tryMount(s, target)
 		var bad *mount.TargetError
 		require.ErrorAs(t, err, &bad, target)
 		require.ErrorContains(t, err, why)
@@ -179,16 +179,16 @@ func TestMountsThatAreRefused(t *testing.T) {
 	} {
 		bad := s
 		c.spoil(&bad)
-		require.ErrorContains(t, m.Mount(m.ctx(), bad, target, false), c.why, "%s, from the record", name)
+		require.ErrorContains(t, m.tryMount(bad, target), c.why, "%s, from the record", name)
 		forget()
-		require.ErrorContains(t, m.Mount(m.ctx(), bad, target, false), c.why, "%s, from the tags", name)
+		require.ErrorContains(t, m.tryMount(bad, target), c.why, "%s, from the tags", name)
 		require.False(t, isMounted(target))
 		m.unmount(m.mount(s, "a")) // writes the record again
 	}
 
 	smaller := s
 	smaller.Size--
-	require.NoError(t, m.Mount(m.ctx(), smaller, target, false), "the volume has grown since; the option never changes")
+	require.NoError(t, m.tryMount(smaller, target), "the volume has grown since; the option never changes")
 	size, _, _ := df(t, target)
 	require.Equal(t, s.Size, size)
 }
@@ -197,7 +197,7 @@ func TestPinnedGroup(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
 	s.GroupUUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"
-	require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("a"), false), "is another one")
+	require.ErrorContains(t, m.tryMount(s, m.target("a")), "is another one")
 	require.Empty(t, lvs(), "no empty volume in place of a lost one")
 	s.GroupUUID = m.shell("vgs --noheadings -o vg_uuid %s", group)
 	m.mount(s, "a")
@@ -210,9 +210,9 @@ func TestForeignVolumes(t *testing.T) {
 	m.shell("lvcreate --yes -L 64m -n data %s", group)
 	m.shell("mkfs.ext4 -q /dev/mapper/flexlvm--test-data")
 	before := m.written(devicePath(s))
-	require.ErrorContains(t, m.Mount(m.ctx(), s, target, false), `does not carry the tag "flexlvm"`)
+	require.ErrorContains(t, m.tryMount(s, target), `does not carry the tag "flexlvm"`)
 	m.shell("lvchange --addtag flexlvm --addtag flexlvm.state=happy %s/data", group)
-	require.ErrorContains(t, m.Mount(m.ctx(), s, target, false), "are invalid")
+	require.ErrorContains(t, m.tryMount(s, target), "are invalid")
 	require.Equal(t, before, m.written(devicePath(s)))
 	require.False(t, isMounted(target))
 }
@@ -236,7 +236,7 @@ func TestDamagedVolumesAreNotFormatted(t *testing.T) {
 			m.shell("D=%s; %s", device, damage)
 			before := m.written(device)
 			for range 2 { // once with a record, once without
-				err := m.Mount(m.ctx(), s, target, false)
+				err := m.tryMount(s, target)
 				require.ErrorIs(t, err, ErrDamaged)
 				require.ErrorContains(t, err, "it is not formatted again")
 				require.ErrorIs(t, m.Expand(m.ctx(), s, volume.GiB), ErrDamaged)
@@ -277,7 +277,7 @@ func TestReleasedVolumesAreNotMounted(t *testing.T) {
 		s := m.volume("data-"+string(state), 64*volume.MiB)
 		m.unmount(m.mount(s, "a"))
 		require.NoError(t, m.Release(m.ctx(), refOf(s), state, volume.Disposal{}))
-		require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), ErrRefused)
+		require.ErrorIs(t, m.tryMount(s, m.target("a")), ErrRefused)
 	}
 }
 
@@ -301,7 +301,7 @@ func testLostVolumeIsNotReplaced(t *testing.T, m *machine) {
 	target := m.mount(s, "a")
 	m.unmount(target)
 	m.shell("lvremove --yes %s/data", group)
-	err := m.Mount(m.ctx(), s, target, false)
+	err := m.tryMount(s, target)
 	require.ErrorIs(t, err, ErrLost)
 	require.ErrorContains(t, err, "an empty volume will not take its place")
 	require.Empty(t, lvs())
@@ -311,7 +311,7 @@ func TestFullGroup(t *testing.T) { eachThickLayout(t, testFullGroup) }
 
 func testFullGroup(t *testing.T, m *machine) {
 	s := m.volume("huge", volume.TiB)
-	err := m.Mount(m.ctx(), s, m.target("a"), false)
+	err := m.tryMount(s, m.target("a"))
 	require.ErrorIs(t, err, lvm.ErrNoSpace)
 	require.ErrorContains(t, err, "flexlvm-test has")
 	require.Empty(t, lvs())
@@ -321,7 +321,7 @@ func TestMissingGroup(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
 	s.Group = "nowhere"
-	err := m.Mount(m.ctx(), s, m.target("a"), false)
+	err := m.tryMount(s, m.target("a"))
 	require.ErrorIs(t, err, lvm.ErrNoGroup)
 	require.ErrorContains(t, err, "flexlvm vg create --name nowhere")
 }
@@ -330,11 +330,11 @@ func TestMissingTools(t *testing.T) {
 	dir, bin := t.TempDir(), t.TempDir()
 	m := machineAt(t, dir, bin)
 	s := m.volume("data", 64*volume.MiB)
-	require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("a"), false), "lvcreate is not on this host")
+	require.ErrorContains(t, m.tryMount(s, m.target("a")), "lvcreate is not on this host")
 	for _, tool := range []string{"lvcreate", "lvs", "vgs", "lvchange"} {
 		require.NoError(t, os.Symlink(m.shell("command -v %s", tool), filepath.Join(bin, tool)))
 	}
-	require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("a"), false), "install the package that holds it (xfsprogs)")
+	require.ErrorContains(t, m.tryMount(s, m.target("a")), "install the package that holds it (xfsprogs)")
 	require.Equal(t, volume.Creating, tagsOf(t, s.Name).State)
 
 	whole := machineAt(t, dir, command.DefaultPath)

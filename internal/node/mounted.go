@@ -1,17 +1,14 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/dm"
-	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
-	"github.com/flexlvm/flexlvm/internal/quota"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -87,67 +84,4 @@ func (e *Engine) Space(g volume.Group, n volume.Name, path string) (Space, error
 		Size: volume.Bytes(st.Blocks) * block, Used: volume.Bytes(st.Blocks-st.Bfree) * block, Free: volume.Bytes(st.Bavail) * block,
 		Inodes: int64(st.Files), InodesUsed: int64(st.Files - st.Ffree), InodesFree: int64(st.Ffree),
 	}, nil
-}
-
-// ExpandMounted is Expand for callers that know only a volume's name and where it is mounted (ErrNotMounted);
-// the rest comes from the volume's tags. key is the key of an encrypted volume.
-func (e *Engine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) error {
-	return e.retryForRoom(ctx, g, func(ctx context.Context) error { return e.expandMounted(ctx, g, n, path, size, key) })
-}
-
-// expandMounted reads all its input under the volume's lock: a concurrent mount may be setting the inode
-// limit that the growth has to keep.
-func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) error {
-	if pool, is, err := directoryMountedAt(g, n, path); err != nil || is {
-		if err != nil {
-			return err
-		}
-		return e.expandDirectory(ctx, g, pool, n, size, func(volume.Tags, string) error { return nil })
-	}
-	release, err := e.lockVolume(ctx, g, n)
-	if err != nil {
-		return err
-	}
-	defer release()
-	d, err := mountedAt(g, n, path)
-	if err != nil {
-		return err
-	}
-	if err := e.awaitMapping(ctx, d); err != nil {
-		return err
-	}
-	lv, err := e.lvm.Volume(ctx, g, n)
-	if err != nil {
-		return err
-	}
-	tags, err := ownedTags(lv)
-	if err != nil {
-		return err
-	}
-	on, err := e.openedContent(ctx, d, tags)
-	if err != nil {
-		return err
-	}
-	inodes, err := inodeLimit(d, on, tags)
-	if err != nil {
-		return err
-	}
-	// The layout stays empty: LVM extends a volume whatever its layout.
-	spec := volume.Spec{
-		Group: g, GroupUUID: lv.GroupUUID, Name: n, Size: tags.Size, Inodes: inodes,
-		Kind: tags.Kind, Cluster: tags.Cluster, Namespace: tags.Namespace, Encrypted: tags.LUKS != "", FSType: tags.FSType,
-	}
-	return e.expandLocked(ctx, spec, size, key)
-}
-
-// inodeLimit returns the inode limit of a mounted volume.
-func inodeLimit(d lvm.Device, on content, tags volume.Tags) (int64, error) {
-	if tags.FSType == volume.Raw {
-		return 0, nil
-	}
-	usage, err := quota.Read(on.path)
-	if err == nil && usage.Limit.Size == 0 {
-		err = fmt.Errorf("grow volume %s/%s: %s has no quota, which every mount of it sets; its inode limit would be lost", d.Group, d.Name, d.Path)
-	}
-	return usage.Limit.Inodes, err
 }

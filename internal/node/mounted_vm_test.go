@@ -23,7 +23,7 @@ func testMountOptions(t *testing.T, m *machine) {
 	s := m.volume("options", 64*volume.MiB)
 	plain := m.mount(s, "plain")
 	with := m.target("with")
-	require.NoError(t, m.MountAs(m.ctx(), s, Mounting{Target: with, Options: []volume.MountOption{volume.NoAtime, volume.NoExec, volume.NoSUID}}))
+	require.NoError(t, m.Mount(m.ctx(), s, MountRequest{Target: with, Options: []volume.MountOption{volume.NoAtime, volume.NoExec, volume.NoSUID}}))
 
 	const script = "/program"
 	require.NoError(t, os.WriteFile(plain+script, []byte("#!/bin/sh\ntrue\n"), 0o700))
@@ -40,12 +40,12 @@ func testMountOptions(t *testing.T, m *machine) {
 	require.NotZero(t, flags&unix.ST_NODEV)
 
 	both := m.target("both")
-	require.NoError(t, m.MountAs(m.ctx(), s, Mounting{Target: both, ReadOnly: true, Options: []volume.MountOption{volume.NoAtime}}))
+	require.NoError(t, m.Mount(m.ctx(), s, MountRequest{Target: both, ReadOnly: true, Options: []volume.MountOption{volume.NoAtime}}))
 	require.NotZero(t, flagsOf(t, both)&unix.ST_RDONLY)
 	require.ErrorIs(t, os.WriteFile(both+"/f", nil, 0o600), syscall.EROFS)
 
 	none := m.target("none")
-	require.ErrorContains(t, m.MountAs(m.ctx(), s, Mounting{Target: none, Options: []volume.MountOption{"dev"}}), "not known")
+	require.ErrorContains(t, m.Mount(m.ctx(), s, MountRequest{Target: none, Options: []volume.MountOption{"dev"}}), "not known")
 	require.False(t, isMounted(none))
 }
 
@@ -63,14 +63,14 @@ func TestMountAlone(t *testing.T) { linearAndThin(t, testMountAlone) }
 func testMountAlone(t *testing.T, m *machine) {
 	s := m.volume("alone", 64*volume.MiB)
 	first, second := m.target("first"), m.target("second")
-	require.NoError(t, m.MountAs(m.ctx(), s, Mounting{Target: first, Alone: true}))
-	require.NoError(t, m.MountAs(m.ctx(), s, Mounting{Target: first, Alone: true}))
-	err := m.MountAs(m.ctx(), s, Mounting{Target: second, Alone: true})
+	require.NoError(t, m.Mount(m.ctx(), s, MountRequest{Target: first, Alone: true}))
+	require.NoError(t, m.Mount(m.ctx(), s, MountRequest{Target: first, Alone: true}))
+	err := m.Mount(m.ctx(), s, MountRequest{Target: second, Alone: true})
 	require.ErrorIs(t, err, ErrInUse)
 	require.ErrorContains(t, err, first)
 	require.False(t, isMounted(second))
 	m.unmount(first)
-	require.NoError(t, m.MountAs(m.ctx(), s, Mounting{Target: second, Alone: true}))
+	require.NoError(t, m.Mount(m.ctx(), s, MountRequest{Target: second, Alone: true}))
 }
 
 // A volume can be grown by its name and the path where it is mounted, and keeps its inode limit.

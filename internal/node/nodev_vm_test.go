@@ -19,7 +19,7 @@ func TestDeviceNodesOfTenants(t *testing.T) {
 	target := m.mount(s, "a")
 	require.NoError(t, unix.Mknod(target+"/null", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))), "it may be made, and copied")
 	readOnly := m.target("b")
-	require.NoError(t, m.Mount(m.ctx(), s, readOnly, true))
+	require.NoError(t, m.Mount(m.ctx(), s, MountRequest{Target: readOnly, ReadOnly: true}))
 	for _, dir := range []string{target, readOnly} {
 		_, err := os.Open(dir + "/null")
 		require.ErrorIs(t, err, os.ErrPermission, dir)

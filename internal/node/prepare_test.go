@@ -30,6 +30,6 @@ func TestPrepareHasTime(t *testing.T) {
 	require.NoError(t, err)
 	spec := cloneSpec()
 	spec.CloneOf = ""
-	require.Error(t, e.Prepare(t.Context(), spec, func(context.Context) error { return nil }))
+	require.Error(t, e.Prepare(t.Context(), spec, stillWanted))
 	require.Greater(t, time.Until(run.last), prepareDeadline/2)
 }

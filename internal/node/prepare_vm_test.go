@@ -29,12 +29,12 @@ func TestPrepareKilledAfterEveryStep(t *testing.T) {
 		require.Equal(t, []string{"ahead"}, lvs(), "one volume after death %d", step)
 		require.Equal(t, volume.Ready, tagsOf(t, s.Name).State)
 		fs := tagsOf(t, s.Name).FS
-		require.NoError(t, m.Mount(m.ctx(), s, target, false))
+		require.NoError(t, m.tryMount(s, target))
 		size, used, _ := df(t, target)
 		require.Equal(t, s.Size, size)
 		require.Zero(t, used)
 		require.Equal(t, s.Size, fill(t, target+"/data"))
-		require.NoError(t, m.Prepare(m.ctx(), s, func(context.Context) error { return nil }), "ready already")
+		require.NoError(t, m.Prepare(m.ctx(), s, stillWanted), "ready already")
 		require.Equal(t, fs, tagsOf(t, s.Name).FS, "it was not made anew")
 		require.NoError(t, m.Unmount(m.ctx(), target))
 	})
@@ -45,23 +45,22 @@ func TestPrepareKilledAfterEveryStep(t *testing.T) {
 // Prepare fails immediately, and leaves nothing.
 func TestPrepareMakesNothingAnewAndEvictsNothing(t *testing.T) {
 	m := newMachine(t)
-	wanted := func(context.Context) error { return nil }
 	s := m.volume("served", 16*volume.MiB)
 	target := m.target("a")
-	require.NoError(t, m.Prepare(m.ctx(), s, wanted))
-	require.NoError(t, m.Mount(m.ctx(), s, target, false))
+	require.NoError(t, m.Prepare(m.ctx(), s, stillWanted))
+	require.NoError(t, m.tryMount(s, target))
 	require.NoError(t, os.WriteFile(target+"/data", []byte("precious"), 0o600))
-	require.NoError(t, m.Prepare(m.ctx(), s, wanted), "mounted")
+	require.NoError(t, m.Prepare(m.ctx(), s, stillWanted), "mounted")
 	require.NoError(t, m.Unmount(m.ctx(), target))
 	m.clear(s.Name)
 	for range 2 {
-		require.ErrorIs(t, m.Prepare(m.ctx(), s, wanted), ErrLost)
+		require.ErrorIs(t, m.Prepare(m.ctx(), s, stillWanted), ErrLost)
 		require.Empty(t, lvs())
 	}
 
 	m.roomPatience = time.Hour
 	large := m.volume("large", volume.TiB)
-	require.ErrorIs(t, m.Prepare(m.ctx(), large, wanted), ErrNoSpace)
+	require.ErrorIs(t, m.Prepare(m.ctx(), large, stillWanted), ErrNoSpace)
 	require.Empty(t, lvs())
 	exists, err := m.records.exists(large.Group, large.Name)
 	require.NoError(t, err)
@@ -75,18 +74,17 @@ func TestPrepareOfWhatNobodyWants(t *testing.T) {
 	gone := errors.New("its PersistentVolume is gone")
 	require.ErrorIs(t, m.Prepare(m.ctx(), s, func(context.Context) error { return gone }), gone)
 	require.Empty(t, lvs())
-	wanted := func(context.Context) error { return nil }
-	require.NoError(t, m.Prepare(m.ctx(), s, wanted))
+	require.NoError(t, m.Prepare(m.ctx(), s, stillWanted))
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
-	require.ErrorIs(t, m.Prepare(m.ctx(), s, wanted), ErrRefused)
+	require.ErrorIs(t, m.Prepare(m.ctx(), s, stillWanted), ErrRefused)
 	m.clear(s.Name)
-	require.Error(t, m.Prepare(m.ctx(), s, wanted))
+	require.Error(t, m.Prepare(m.ctx(), s, stillWanted))
 	require.Empty(t, lvs())
 
 	encrypted := m.volume("secret", 16*volume.MiB)
 	encrypted.Encrypted = true
-	require.ErrorIs(t, m.Prepare(m.ctx(), encrypted, wanted), ErrNoKey)
+	require.ErrorIs(t, m.Prepare(m.ctx(), encrypted, stillWanted), ErrNoKey)
 	copied := m.volume("copied", 16*volume.MiB)
 	copied.CloneOf = "ahead"
-	require.Error(t, m.Prepare(m.ctx(), copied, wanted))
+	require.Error(t, m.Prepare(m.ctx(), copied, stillWanted))
 }

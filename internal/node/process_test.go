@@ -111,14 +111,14 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 	ref := Ref{Group: c.Spec.Group, DirectoryPool: c.Spec.DirectoryPool, Name: c.Spec.Name, Cluster: c.Spec.Cluster}
 	switch c.Verb {
 	case "mount":
-		return e.Mount(ctx, c.Spec, c.Target, false)
+		return e.Mount(ctx, c.Spec, MountRequest{Target: c.Target})
 	case "clone":
 		return e.MakeClone(ctx, c.Spec)
 	case "snapshot":
-		_, err := e.MakeSnapshot(ctx, c.Spec)
+		_, err := e.MakeSnapshot(ctx, SnapshotRequest{Spec: c.Spec}, stillWanted)
 		return err
 	case "snapshot-group":
-		_, err := e.MakeSnapshotGroupIf(ctx, ordersOf(append([]volume.Spec{c.Spec}, c.More...)), func(context.Context) error { return nil })
+		_, err := e.MakeSnapshotGroup(ctx, requestsOf(append([]volume.Spec{c.Spec}, c.More...)), stillWanted)
 		return err
 	case "make-pool":
 		_, err := e.MakeDirectoryPool(ctx, c.Spec.Group, c.Spec.DirectoryPool, c.Size)
@@ -145,7 +145,7 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 		_, err := e.MakeDeclared(ctx, c.Declared, func(context.Context, volumegroup.Declaration) error { return nil })
 		return err
 	case "prepare":
-		return e.Prepare(ctx, c.Spec, func(context.Context) error { return nil })
+		return e.Prepare(ctx, c.Spec, stillWanted)
 	case "loop":
 		out, _, err := e.MakeLoopGroup(ctx, c.Declared[0])
 		if err == nil && out.State != volumegroup.Made {

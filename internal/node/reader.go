@@ -27,7 +27,7 @@ func (e *Engine) mountReader(ctx context.Context, spec volume.Spec, t *mount.Tar
 	if err != nil {
 		return err
 	}
-	whole, err := mount.AttachForReaders(f.content.words().mount, f.content.path)
+	whole, err := mount.AttachForReaders(f.content.info().mountType, f.content.path)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (e *Engine) mountReader(ctx context.Context, spec volume.Spec, t *mount.Tar
 
 // findReplica returns the volume of a reader's spec if this node has handed it out before, or LVM shows it as
 // ready: no other volume can hold a dataset.
-func (e *Engine) findReplica(ctx context.Context, spec volume.Spec) (found, error) {
+func (e *Engine) findReplica(ctx context.Context, spec volume.Spec) (openedVolume, error) {
 	f, err := e.openFromRecord(ctx, spec, luks.Key{})
 	if !errors.Is(err, errAskLVM) {
 		return f, err
@@ -64,33 +64,33 @@ func (e *Engine) findReplica(ctx context.Context, spec volume.Spec) (found, erro
 	lv, tags, err := e.lookUpAdmitted(ctx, spec)
 	for _, none := range []error{lvm.ErrNoVolume, lvm.ErrNoGroup} {
 		if errors.Is(err, none) {
-			return found{}, noReplicaErr(spec, none.Error())
+			return openedVolume{}, noReplicaErr(spec, none.Error())
 		}
 	}
 	if err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
 	return e.replicaIn(ctx, spec, lv, tags)
 }
 
 // replicaIn returns the replica on a logical volume with these tags.
-func (e *Engine) replicaIn(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags) (found, error) {
+func (e *Engine) replicaIn(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags) (openedVolume, error) {
 	if tags.State == volume.Creating {
 		published, err := e.wasPublished(lv)
 		if err != nil {
-			return found{}, err
+			return openedVolume{}, err
 		}
 		if !published {
-			return found{}, noReplicaErr(spec, "it is being made")
+			return openedVolume{}, noReplicaErr(spec, "it is being made")
 		}
 	}
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
-	f := found{device: d, content: e.contentOf(d, tags), tags: tags}
+	f := openedVolume{device: d, content: e.contentOf(d, tags), tags: tags}
 	if _, err := checkFilesystem(lv, tags, f.content, true); err != nil {
-		return found{}, err
+		return openedVolume{}, err
 	}
 	return f, nil
 }

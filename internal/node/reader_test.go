@@ -50,7 +50,7 @@ func TestAReaderMakesNothing(t *testing.T) {
 			if recorded {
 				require.NoError(t, e.records.write(s.Group, s.Name, newRecord("some-uuid", replicaTags())))
 			}
-			err = e.Mount(t.Context(), s, target, false)
+			err = e.Mount(t.Context(), s, MountRequest{Target: target})
 			require.ErrorIs(t, err, ErrNoReplica, "groups %q, on record: %t", groups, recorded)
 			require.ErrorContains(t, err, "this node has none of dataset flexlvm/ds-0123456789abcdef")
 			require.ErrorContains(t, err, "Delete the pod")

@@ -45,7 +45,7 @@ func testReadersBesideTheLoader(t *testing.T, m *machine) {
 	require.FileExists(t, reader+"/2")
 	size, _, _ := df(t, reader)
 	require.Equal(t, fills.Size, size)
-	require.NoError(t, m.Mount(m.ctx(), reads, reader, false), "again changes nothing")
+	require.NoError(t, m.tryMount(reads, reader), "again changes nothing")
 	require.ErrorIs(t, os.WriteFile(reader+"/x", nil, 0o600), syscall.EROFS)
 
 	another := m.mount(reads, "another")
@@ -108,7 +108,7 @@ func testReadersGetTheCurrentVersion(t *testing.T, m *machine) {
 	switchTo("1")
 	one, another := m.mount(reads, "one"), m.mount(reads, "another")
 	shows(one, "1")
-	require.NoError(t, m.Mount(m.ctx(), reads, one, false), "again changes nothing")
+	require.NoError(t, m.tryMount(reads, one), "again changes nothing")
 	switchTo("2")
 	shows(one, "1")
 	part := t.TempDir()
@@ -148,18 +148,18 @@ func testReadersGetTheCurrentVersion(t *testing.T, m *machine) {
 	// A tenant controls the dataset: no link in it may lead readers to other directories.
 	require.NoError(t, os.RemoveAll(versions+"3"))
 	require.NoError(t, os.Symlink("/", versions+"3"))
-	require.Error(t, m.Mount(m.ctx(), reads, m.target("link"), false))
+	require.Error(t, m.tryMount(reads, m.target("link")))
 	require.NoError(t, os.WriteFile(loader+"/.flexlvm/current", []byte("../.."), 0o644))
-	require.ErrorIs(t, m.Mount(m.ctx(), reads, m.target("link"), false), ErrRefused)
+	require.ErrorIs(t, m.tryMount(reads, m.target("link")), ErrRefused)
 	require.NoError(t, os.Remove(loader+"/.flexlvm/current"))
 	require.NoError(t, syscall.Mkfifo(loader+"/.flexlvm/current", 0o644))
 	writer, err := os.OpenFile(loader+"/.flexlvm/current", os.O_RDWR, 0)
 	require.NoError(t, err)
-	require.ErrorIs(t, m.Mount(m.ctx(), reads, m.target("pipe"), false), ErrRefused)
+	require.ErrorIs(t, m.tryMount(reads, m.target("pipe")), ErrRefused)
 	require.NoError(t, writer.Close())
 	require.NoError(t, os.Remove(loader+"/.flexlvm/current"))
 	require.NoError(t, os.Symlink("/etc/hostname", loader+"/.flexlvm/current"))
-	require.Error(t, m.Mount(m.ctx(), reads, m.target("link"), false))
+	require.Error(t, m.tryMount(reads, m.target("link")))
 	require.False(t, isMounted(m.target("link")))
 	m.unmount(loader)
 	m.shell("vgchange -an %s", group) // nothing holds the device
@@ -262,7 +262,7 @@ func TestReadersFindNoReplica(t *testing.T) {
 	target := m.target("reader")
 	none := func(why string) {
 		t.Helper()
-		err := m.Mount(m.ctx(), reads, target, false)
+		err := m.tryMount(reads, target)
 		require.ErrorIs(t, err, ErrNoReplica)
 		require.ErrorContains(t, err, why)
 		require.False(t, isMounted(target))
@@ -284,7 +284,7 @@ func TestReadersFindNoReplica(t *testing.T) {
 	m.unmount(m.mount(reads, "reader"))
 	thief := reads
 	thief.Namespace = "thief"
-	require.ErrorIs(t, m.Mount(m.ctx(), thief, target, false), ErrRefused)
+	require.ErrorIs(t, m.tryMount(thief, target), ErrRefused)
 
 	require.NoError(t, m.Release(m.ctx(), refOf(fills), volume.Unreferenced, volume.Disposal{}))
 	none("being taken back")
@@ -339,6 +339,6 @@ func TestReadersOfADamagedReplica(t *testing.T) {
 	m.unmount(m.mount(fills, "loader"))
 	m.shell("dd if=/dev/zero of=%s bs=4k count=1 conv=fsync status=none", devicePath(fills))
 	before := m.written(devicePath(fills))
-	require.ErrorIs(t, m.Mount(m.ctx(), reads, m.target("reader"), false), ErrDamaged)
+	require.ErrorIs(t, m.tryMount(reads, m.target("reader")), ErrDamaged)
 	require.Equal(t, before, m.written(devicePath(fills)))
 }

@@ -20,20 +20,18 @@ import (
 // whatever its tags say. And if the volume of a record is gone, no empty volume may replace it: either data
 // was lost, or the volume was removed permanently and a call is late (see writeTombstone).
 type record struct {
-	// State is Creating until the tags say Ready; empty means Ready, as in records of the first release.
-	// Doomed marks a volume that was removed.
-	State volume.State `json:"state,omitempty"`
+	// State is Creating until the tags say Ready; Doomed marks a removed volume.
+	State volume.State `json:"state"`
 	// Since is when the volume left state Ready.
-	Since      time.Time    `json:"since,omitzero"`
-	VolumeUUID string       `json:"volumeUUID"`
-	FS         string       `json:"fs"`
-	Size       volume.Bytes `json:"size"`
-	Namespace  string       `json:"namespace"`
-	Cluster    string       `json:"cluster,omitempty"`
-	Kind       volume.Kind  `json:"kind"`
-	LUKS       string       `json:"luks,omitempty"`
-	// FSType is XFS in records of releases that supported no other.
-	FSType volume.FSType `json:"fsType,omitempty"`
+	Since      time.Time     `json:"since,omitzero"`
+	VolumeUUID string        `json:"volumeUUID"`
+	FS         string        `json:"fs"`
+	Size       volume.Bytes  `json:"size"`
+	Namespace  string        `json:"namespace"`
+	Cluster    string        `json:"cluster,omitempty"`
+	Kind       volume.Kind   `json:"kind"`
+	LUKS       string        `json:"luks,omitempty"`
+	FSType     volume.FSType `json:"fsType,omitempty"`
 	// Wiped is how much of a doomed volume's device has been wiped.
 	Wiped volume.Bytes `json:"wiped,omitempty"`
 }
@@ -66,7 +64,7 @@ func (d records) read(g volume.Group, n volume.Name) (record, error) {
 		return record{}, fmt.Errorf("read record %s: %w", d.file(g, n), err)
 	}
 	if r.State == "" {
-		r.State = volume.Ready
+		return record{}, fmt.Errorf("read record %s: state is empty", d.file(g, n))
 	}
 	if r.VolumeUUID == "" && r.State != volume.Doomed {
 		return record{}, fmt.Errorf("read record %s: volumeUUID is empty, so it does not say which volume it is of", d.file(g, n))
@@ -127,26 +125,22 @@ func replaceRecord(file string, r record, used time.Time) error {
 	return syncDirs(dir)
 }
 
-// mark creates an empty record for a volume without one. It cannot be parsed, so it counts as the record of a
-// volume that a pod has had.
-func (d records) mark(g volume.Group, n volume.Name) error {
-	if err := createEmptyRecord(d.file(g, n)); err != nil {
+// writeEmpty creates an empty record for a volume without one. It cannot be parsed, so it counts as the record of a
+// volume that a pod has had. A record that exists stays as it is.
+func (d records) writeEmpty(g volume.Group, n volume.Name) error {
+	file := d.file(g, n)
+	err := os.MkdirAll(filepath.Dir(file), 0o700)
+	if err != nil {
+		return fmt.Errorf("mark record: %w", err)
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close(), syncDirs(filepath.Dir(file)))
+	}
+	if err != nil {
 		return fmt.Errorf("mark record: %w", err)
 	}
 	return nil
-}
-
-// createEmptyRecord creates an empty file, which cannot be read as a record until one replaces it. A file that exists
-// stays as it is.
-func createEmptyRecord(file string) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close(), syncDirs(filepath.Dir(file)))
 }
 
 // syncDirs makes the names in a directory durable, and the directory itself: the tags that change next are on

@@ -32,7 +32,8 @@ func TestRecordsThatAreTorn(t *testing.T) {
 		"empty":            {},
 		"torn":             whole[:len(whole)/2],
 		"zeroes":           make([]byte, len(whole)),
-		"of no volume":     []byte("{}\n"),
+		"of no volume":     []byte(`{"state":"ready"}`),
+		"of no state":      []byte(`{"volumeUUID":"some-uuid"}`),
 		"of nothing":       []byte("null\n"),
 		"something else's": []byte("ready\n"),
 	} {
@@ -81,7 +82,7 @@ func TestKilledReleaseOfAVolumeThatIsNotSettled(t *testing.T) {
 			}}, host)
 			require.NoError(t, err)
 			if c.published {
-				require.NoError(t, e.publish(t.Context(), found{device: lvm.Device{Group: "flexlvm", Name: "data", VolumeUUID: "some-uuid"}, tags: tags}))
+				require.NoError(t, e.publish(t.Context(), openedVolume{device: lvm.Device{Group: "flexlvm", Name: "data", VolumeUUID: "some-uuid"}, tags: tags}))
 			}
 			require.Panics(t, func() {
 				_ = e.Release(t.Context(), Ref{Group: "flexlvm", Name: "data", Cluster: tags.Cluster}, volume.Unreferenced, volume.Disposal{})
@@ -117,7 +118,7 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 	host.Unkillable = commandtest.Func((&fakeGroup{device: file}).run)
 	e, err := New(Config{StateDir: file, LockDir: t.TempDir(), Log: log, Settle: func(volume.Group, volume.Name) {}}, host)
 	require.NoError(t, err)
-	f := found{device: lvm.Device{Group: "flexlvm", Name: "data", VolumeUUID: "some-uuid"}, tags: sourceTags()}
+	f := openedVolume{device: lvm.Device{Group: "flexlvm", Name: "data", VolumeUUID: "some-uuid"}, tags: sourceTags()}
 
 	require.NoError(t, e.publish(t.Context(), f))
 	require.Contains(t, logged.String(), "could not be written")
@@ -139,7 +140,7 @@ func TestTagsAreFlushedBeforeTheyAreReliedOn(t *testing.T) {
 	host.Unkillable = commandtest.Func((&fakeGroup{device: disk}).run)
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, host)
 	require.NoError(t, err)
-	f := found{device: lvm.Device{Group: "flexlvm", Name: "data", VolumeUUID: "some-uuid"}, tags: sourceTags()}
+	f := openedVolume{device: lvm.Device{Group: "flexlvm", Name: "data", VolumeUUID: "some-uuid"}, tags: sourceTags()}
 	f.tags.State = volume.Ready
 	lv := lvm.LogicalVolume{Group: "flexlvm", Name: "data", UUID: "some-uuid"}
 	recorded := func() bool {

@@ -38,7 +38,7 @@ func TestTornRecord(t *testing.T) {
 				tear()
 				m.shell("dd if=/dev/zero of=%s bs=4k count=1 conv=fsync status=none", devicePath(s))
 				before := m.written(devicePath(s))
-				require.ErrorIs(t, m.Mount(m.ctx(), s, target, false), ErrDamaged)
+				require.ErrorIs(t, m.tryMount(s, target), ErrDamaged)
 				require.Equal(t, before, m.written(devicePath(s)))
 			})
 		}
@@ -72,7 +72,7 @@ func TestStateDirectoryIsOfNoUse(t *testing.T) {
 				require.FileExists(t, target+"/f", s.Name)
 				m.unmount(target)
 			}
-			err := m.Mount(m.ctx(), m.volume("new", 64*volume.MiB), m.target("new"), false)
+			err := m.tryMount(m.volume("new", 64*volume.MiB), m.target("new"))
 			require.ErrorContains(t, err, "is not handed out before it is on record")
 			require.False(t, isMounted(m.target("new")))
 

@@ -23,7 +23,7 @@ func TestReplicaOnNewDisks(t *testing.T) {
 	m.unmount(target)
 	m.clear(s.Name)
 
-	require.ErrorIs(t, m.Mount(m.ctx(), s, target, false), ErrLost)
+	require.ErrorIs(t, m.Mount(m.ctx(), s, MountRequest{Target: target}), ErrLost)
 	require.NoError(t, os.RemoveAll(filepath.Dir(m.records.file(s.Group, s.Name))))
 	require.NoFileExists(t, m.mount(s, "a")+"/f")
 	m.unmount(target)

@@ -60,7 +60,7 @@ func TestFinishingTouchesNothingElse(t *testing.T) {
 		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	}
 	giveUp()
-	_, err := m.doom(m.ctx(), refOf(s))
+	_, err := m.commitRemoval(m.ctx(), refOf(s))
 	require.NoError(t, err)
 	giveUp()
 	doomed := refOf(s)
@@ -166,7 +166,7 @@ func TestUnreferencedMayBeRetained(t *testing.T) {
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Retained, volume.Disposal{}))
 	require.Equal(t, volume.Retained, tagsOf(t, s.Name).State)
 	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s)), ErrRefused)
-	require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("b"), false), "retained")
+	require.ErrorContains(t, m.tryMount(s, m.target("b")), "retained")
 }
 
 // A decision about one volume is not applied to another volume that has its name meanwhile.

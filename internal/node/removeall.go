@@ -70,7 +70,7 @@ func (e *Engine) removeBatch(ctx context.Context, g volume.Group, refs []Ref, th
 	}
 	var batch []batchItem
 	for _, i := range locked {
-		one, joins, err := examine(refs[i], seen)
+		one, joins, err := inspectForRemoval(refs[i], seen)
 		switch {
 		case err != nil:
 			errs[i] = err
@@ -84,13 +84,13 @@ func (e *Engine) removeBatch(ctx context.Context, g volume.Group, refs []Ref, th
 	if len(batch) == 0 {
 		return alone
 	}
-	e.commit(ctx, g, refs, batch, errs)
+	e.commitBatch(ctx, g, refs, batch, errs)
 	return alone
 }
 
-// examine decides by the rules of doom whether a volume may be removed, and whether it joins a batch. A
-// volume joins if LVM shows it, it needs no wiping, and it is not in a thin pool.
-func examine(ref Ref, seen lvm.Overview) (one batchItem, joins bool, err error) {
+// inspectForRemoval decides by the rules of commitRemoval whether a volume may be removed, and whether it joins a
+// batch. A volume joins if LVM shows it, it needs no wiping, and it is not in a thin pool.
+func inspectForRemoval(ref Ref, seen lvm.Overview) (one batchItem, joins bool, err error) {
 	at := slices.IndexFunc(seen.Volumes, func(lv lvm.LogicalVolume) bool {
 		return lv.Group == ref.Group && lv.UUID == ref.UUID && lv.Name == ref.Name
 	})
@@ -107,39 +107,14 @@ func examine(ref Ref, seen lvm.Overview) (one batchItem, joins bool, err error) 
 	if one.tags.Cluster != ref.Cluster {
 		return one, false, refused("volume %s was made for cluster %q, not for %q", ref, one.tags.Cluster, ref.Cluster)
 	}
-	if err := mayDoom(ref, one.lv, one.tags); err != nil {
+	if err := checkRemovable(ref, one.lv, one.tags); err != nil {
 		return one, false, err
 	}
 	return one, one.lv.Shape.Layout != volume.Thin && one.tags.Wipe == volume.WipeNone, nil
 }
 
-// mayDoom refuses a volume that may not be removed. A volume that is already doomed may be.
-func mayDoom(ref Ref, lv lvm.LogicalVolume, tags volume.Tags) error {
-	switch {
-	case tags.State != volume.Doomed && !volume.MayMove(tags.State, volume.Doomed, volume.ByEngine):
-		return refused("volume %s is %s; only an unreferenced volume is removed", ref, tags.State)
-	case lv.Origin:
-		return hasSnapshotsErr(ref)
-	case lv.Open:
-		return inUseErr(ref, lv)
-	}
-	return nil
-}
-
-func inUseErr(ref Ref, lv lvm.LogicalVolume) error {
-	return fmt.Errorf("remove volume %s: %w: %s; it is retried", ref, ErrInUse, describeUse(lv))
-}
-
-// describeUse describes how a volume is in use.
-func describeUse(lv lvm.LogicalVolume) string {
-	if lv.Shape.Layout == volume.Directory {
-		return "it is mounted on this node, be it for one process alone"
-	}
-	return "its device is open on this node"
-}
-
-// commit dooms a batch, removes it, and looks up what is left of it.
-func (e *Engine) commit(ctx context.Context, g volume.Group, refs []Ref, batch []batchItem, errs []error) {
+// commitBatch dooms a batch, removes it, and looks up what is left of it.
+func (e *Engine) commitBatch(ctx context.Context, g volume.Group, refs []Ref, batch []batchItem, errs []error) {
 	e.removeRecordsOfGone(ctx, g)
 	batch = slices.DeleteFunc(batch, func(one batchItem) bool {
 		if one.tags.State == volume.Doomed || one.lv.Name.IsDoomed() {

@@ -118,7 +118,7 @@ func TestMountInAnExportedGroup(t *testing.T) {
 		if recorded {
 			require.NoError(t, e.records.write(s.Group, s.Name, newRecord(refs[0].UUID, tags)))
 		}
-		err := e.Mount(t.Context(), s, t.TempDir(), false)
+		err := e.Mount(t.Context(), s, MountRequest{Target: t.TempDir()})
 		require.ErrorIs(t, err, lvm.ErrExported)
 		require.ErrorContains(t, err, "`vgimport flexlvm`")
 		known, err := e.records.hasRecordOf(s.Group, s.Name)

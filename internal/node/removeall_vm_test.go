@@ -62,7 +62,7 @@ func testRemoveAll(t *testing.T, m *machine) {
 	require.LessOrEqual(t, m.commands()-before, 4, "look, doom, remove, look")
 	require.Empty(t, lvs())
 	for _, s := range specs {
-		require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("b"), false), ErrRefused, "its tombstone stands")
+		require.ErrorIs(t, m.tryMount(s, m.target("b")), ErrRefused, "its tombstone stands")
 	}
 	for _, err := range m.RemoveAll(m.ctx(), refs) {
 		require.NoError(t, err, "gone is success")
@@ -141,7 +141,7 @@ func TestRemoveAllWhileOneIsOpened(t *testing.T) {
 	require.Equal(t, []string{string(late.Name)}, lvs())
 	t.Cleanup(func() { _ = holder.Close() })
 	require.Equal(t, volume.Doomed, tagsOf(t, late.Name).State)
-	require.ErrorIs(t, m.Mount(m.ctx(), late, m.target("b"), false), ErrRefused)
+	require.ErrorIs(t, m.tryMount(late, m.target("b")), ErrRefused)
 	_, err := m.SetState(m.ctx(), late.Group, late.Name, volume.Ready)
 	require.Error(t, err, "what is doomed does not come back")
 	in, err := m.Inventory(m.ctx())
@@ -179,7 +179,7 @@ func TestRemoveAllKilledAfterEveryStep(t *testing.T) {
 				s := specs[strings.Index("012", name[len("data-"):])]
 				state := tagsOf(t, s.Name).State
 				require.Contains(t, []volume.State{volume.Unreferenced, volume.Doomed}, state)
-				require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), ErrRefused, "after death %d", die)
+				require.ErrorIs(t, m.tryMount(s, m.target("a")), ErrRefused, "after death %d", die)
 			}
 			if then == "remove" {
 				for _, ref := range refs {
@@ -214,7 +214,7 @@ func TestRemoveAllFinishesWhatWasRenamed(t *testing.T) {
 	m := newMachine(t)
 	_, refs := m.givenUp(3, volume.Disposal{})
 	for i := range 2 {
-		_, err := m.doom(m.ctx(), refs[i])
+		_, err := m.commitRemoval(m.ctx(), refs[i])
 		require.NoError(t, err)
 		refs[i].Name = refs[i].Name.Doomed()
 	}

@@ -28,12 +28,12 @@ const (
 // running, nothing frees room, and the call fails immediately.
 //
 // call returns without any lock, so only the pod waits. One call per group retries at a time, until it has
-// its room (endRoomTurn) or fails: concurrent retries would keep the daemon, for whose eviction they wait, from
+// its room (endRetryTurn) or fails: concurrent retries would keep the daemon, for whose eviction they wait, from
 // running LVM.
 func (e *Engine) retryForRoom(ctx context.Context, g volume.Group, call func(context.Context) error) error {
 	seen := e.roomFreedAt()
 	err := call(ctx)
-	if !errors.Is(err, lvm.ErrNoSpace) || e.roomPatience == 0 || !e.daemonWorks() {
+	if !errors.Is(err, lvm.ErrNoSpace) || e.roomPatience == 0 || !e.daemonMayRun() {
 		return err
 	}
 	e.log.WithError(err).WithField("for", e.roomPatience).Info("waiting for room")
@@ -48,7 +48,7 @@ func (e *Engine) retryForRoom(ctx context.Context, g volume.Group, call func(con
 		}
 		seen = e.roomFreedAt()
 		release = sync.OnceFunc(release)
-		err = call(context.WithValue(ctx, roomTurn{}, release))
+		err = call(context.WithValue(ctx, retryTurnKey{}, release))
 		release()
 		if !errors.Is(err, lvm.ErrNoSpace) {
 			break
@@ -57,19 +57,19 @@ func (e *Engine) retryForRoom(ctx context.Context, g volume.Group, call func(con
 	return err
 }
 
-// roomTurn is the context key of the function that ends the turn of a call that has waited.
-type roomTurn struct{}
+// retryTurnKey is the context key of the function that ends the turn of a call that has waited.
+type retryTurnKey struct{}
 
-// endRoomTurn ends the turn of this call, which has its room, so that the next call can retry: the rest, such as
-// mkfs, takes longer.
-func endRoomTurn(ctx context.Context) {
-	if end, waited := ctx.Value(roomTurn{}).(func()); waited {
+// endRetryTurn ends the turn of this call, if it has waited, so that the next call can retry. The first code that has
+// its room ends the turn, before slow work such as mkfs.
+func endRetryTurn(ctx context.Context) {
+	if end, waited := ctx.Value(retryTurnKey{}).(func()); waited {
 		end()
 	}
 }
 
-// daemonWorks reports whether a node daemon is running on this node, or may be.
-func (e *Engine) daemonWorks() bool {
+// daemonMayRun reports whether a node daemon is running on this node, or may be.
+func (e *Engine) daemonMayRun() bool {
 	held, err := e.locks.Held(daemonLock())
 	if err != nil {
 		e.log.WithError(err).Warn("cannot tell whether a node daemon is at work")

@@ -37,7 +37,7 @@ func TestNextCallTriesOnceOneHasItsRoom(t *testing.T) {
 				}
 				trying <- true
 				<-lvcreate
-				endRoomTurn(ctx)
+				endRetryTurn(ctx)
 				<-mkfs
 				return nil
 			})

@@ -21,8 +21,8 @@ func (m *machine) unreferenced(name string, size volume.Bytes) volume.Spec {
 	return s
 }
 
-// daemonWorks acts as a running node daemon until the test ends.
-func (m *machine) daemonWorks() {
+// actAsDaemon acts as a running node daemon until the test ends.
+func (m *machine) actAsDaemon() {
 	m.t.Helper()
 	release, acquired, err := m.locks.Try(daemonLock())
 	require.NoError(m.t, err)
@@ -37,11 +37,11 @@ func TestCallsWaitForRoom(t *testing.T) {
 	s := m.volume("data", 512*volume.MiB)
 	evicted := []volume.Spec{m.unreferenced("old-0", volume.GiB), m.unreferenced("old-1", volume.GiB)}
 	m.fillDevices(0, 0, 0, 0)
-	m.daemonWorks()
+	m.actAsDaemon()
 	m.roomPatience, m.roomRetry = time.Minute, time.Hour // only the removal of a volume wakes it
 	target := m.target("a")
 	for i, call := range []func() error{
-		func() error { return m.Mount(m.ctx(), s, target, false) },
+		func() error { return m.tryMount(s, target) },
 		func() error { return m.Expand(m.ctx(), s, 1536*volume.MiB) },
 	} {
 		before := WokenAt(m.stateDir)
@@ -66,15 +66,15 @@ func TestCallsWaitForRoom(t *testing.T) {
 func TestCallsDoNotWaitForEver(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("huge", volume.TiB)
-	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), lvm.ErrNoSpace)
+	require.ErrorIs(t, m.tryMount(s, m.target("a")), lvm.ErrNoSpace)
 	require.Zero(t, WokenAt(m.stateDir), "nobody waits by default")
 	m.roomPatience = time.Hour
-	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), lvm.ErrNoSpace, "no daemon is at work that makes room")
+	require.ErrorIs(t, m.tryMount(s, m.target("a")), lvm.ErrNoSpace, "no daemon is at work that makes room")
 	require.Zero(t, WokenAt(m.stateDir))
-	m.daemonWorks()
+	m.actAsDaemon()
 	m.roomPatience = time.Second
 	began := time.Now()
-	err := m.Mount(m.ctx(), s, m.target("a"), false)
+	err := m.tryMount(s, m.target("a"))
 	require.ErrorIs(t, err, lvm.ErrNoSpace)
 	require.ErrorContains(t, err, "flexlvm-test has")
 	require.GreaterOrEqual(t, time.Since(began), m.roomPatience)
@@ -92,10 +92,10 @@ func TestReplicaReleasedWhileItWaitsForRoom(t *testing.T) {
 	ref.Kind = volume.Dataset
 	old := m.unreferenced("old", volume.GiB)
 	m.fillDevices(0, 0, 0, 0)
-	m.daemonWorks()
+	m.actAsDaemon()
 	m.roomPatience, m.roomRetry = time.Minute, time.Hour
 	done := make(chan error, 1)
-	go func() { done <- m.Mount(m.ctx(), s, m.target("a"), false) }()
+	go func() { done <- m.tryMount(s, m.target("a")) }()
 	require.Eventually(t, func() bool { return !WokenAt(m.stateDir).IsZero() }, time.Minute, time.Millisecond)
 	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(old)))
@@ -104,6 +104,6 @@ func TestReplicaReleasedWhileItWaitsForRoom(t *testing.T) {
 
 	reader := s
 	reader.ReadOnly = true
-	require.ErrorIs(t, m.Mount(m.ctx(), reader, m.target("b"), true), ErrNoReplica)
+	require.ErrorIs(t, m.Mount(m.ctx(), reader, MountRequest{Target: m.target("b"), ReadOnly: true}), ErrNoReplica)
 	m.unmount(m.mount(s, "a")) // the next replica of this dataset
 }

@@ -66,7 +66,7 @@ func (e *Engine) setState(ctx context.Context, g volume.Group, n volume.Name, to
 	if tags, err = e.ensureSettled(ctx, lv, tags); err != nil {
 		return inventory.Volume{}, err
 	}
-	if err := maySetState(lv, tags, to); err != nil {
+	if err := checkStateChange(lv, tags, to); err != nil {
 		return inventory.Volume{}, err
 	}
 	if tags.State != to {
@@ -89,8 +89,8 @@ func (e *Engine) setState(ctx context.Context, g volume.Group, n volume.Name, to
 	return e.describe(lv), nil
 }
 
-// maySetState refuses changes that a person may not make either.
-func maySetState(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error {
+// checkStateChange refuses changes that a person may not make either.
+func checkStateChange(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error {
 	ref := Ref{Group: lv.Group, Name: lv.Name}
 	switch {
 	case to != volume.Ready && to != volume.Retained && to != volume.Unreferenced:
@@ -109,16 +109,4 @@ func maySetState(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error 
 		return fmt.Errorf("forget volume %s: %w: %s; end the pods that use it first", ref, ErrInUse, describeUse(lv))
 	}
 	return nil
-}
-
-// unfinished returns what to do about a volume that was given up before it held anything; empty for all
-// others.
-func unfinished(tags volume.Tags) string {
-	switch {
-	case tags.Clone != "":
-		return "is a copy of another that was never finished, so it holds nothing of its own; make the copy again"
-	case tags.PartlyZeroed():
-		return "was given up before all of it was zeroed: no pod has ever had it, so it holds nothing; make a claim anew"
-	}
-	return ""
 }

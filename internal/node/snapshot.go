@@ -12,6 +12,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
+// A SnapshotRequest describes a snapshot that is to be taken.
+type SnapshotRequest struct {
+	volume.Spec
+	// Charged is how much of its pool is reserved for it; 0 if that is unknown.
+	Charged volume.Bytes
+}
+
 // MakeSnapshot takes a snapshot of a volume (Spec.CloneOf), unless that was done, and returns it: for a thin
 // volume a thin snapshot in its pool, for others one with a store of its own in their group
 // (Spec.CopyOnWrite). It first writes back unsynced data; then LVM freezes the file system for a moment, so
@@ -24,28 +31,16 @@ import (
 // pool only much later, and the snapshot would be of that time.
 //
 // A snapshot that was given up may be taken again under its name, but not by a call that began before that.
-func (e *Engine) MakeSnapshot(ctx context.Context, spec volume.Spec) (inventory.Volume, error) {
-	return e.MakeSnapshotIf(ctx, Order{Spec: spec}, func(context.Context) error { return nil })
-}
-
-// An Order describes a snapshot that is to be taken.
-type Order struct {
-	volume.Spec
-	// Charged is how much of its pool is reserved for it; 0 if that is unknown.
-	Charged volume.Bytes
-}
-
-// MakeSnapshotIf is MakeSnapshot for a snapshot that is still wanted. It calls wanted once; a snapshot that
-// is given up from then on is not taken.
-func (e *Engine) MakeSnapshotIf(ctx context.Context, o Order, wanted func(context.Context) error) (inventory.Volume, error) {
-	if err := checkSnapshot(o.Spec); err != nil {
+// MakeSnapshot calls wanted once, and fails if that fails; a snapshot that is given up from then on is not taken.
+func (e *Engine) MakeSnapshot(ctx context.Context, r SnapshotRequest, wanted func(context.Context) error) (inventory.Volume, error) {
+	if err := checkSnapshot(r.Spec); err != nil {
 		return inventory.Volume{}, err
 	}
-	givenUp := e.givenUpAt(o.Spec)
+	givenUp := e.givenUpAt(r.Spec)
 	if err := wanted(ctx); err != nil {
 		return inventory.Volume{}, err
 	}
-	return e.makeSnapshot(ctx, o, givenUp)
+	return e.makeSnapshot(ctx, r, givenUp)
 }
 
 func checkSnapshot(spec volume.Spec) error {
@@ -61,8 +56,8 @@ func checkSnapshot(spec volume.Spec) error {
 // makeSnapshot takes the snapshot if it has not been taken. givenUp is the time, read when the call
 // began, at which it had last been given up. If it has been given up again since then, the call is
 // stale and is refused.
-func (e *Engine) makeSnapshot(ctx context.Context, o Order, givenUp time.Time) (inventory.Volume, error) {
-	spec := o.Spec
+func (e *Engine) makeSnapshot(ctx context.Context, r SnapshotRequest, givenUp time.Time) (inventory.Volume, error) {
+	spec := r.Spec
 	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)
 	if err != nil {
 		return inventory.Volume{}, err
@@ -85,7 +80,7 @@ func (e *Engine) makeSnapshot(ctx context.Context, o Order, givenUp time.Time) (
 			return inventory.Volume{}, err
 		}
 	}
-	return e.takeSnapshot(ctx, o)
+	return e.takeSnapshot(ctx, r)
 }
 
 // findSnapshot looks up the volume of a snapshot and returns its state, which is empty if the snapshot is to
@@ -111,33 +106,33 @@ func (e *Engine) findSnapshot(ctx context.Context, spec volume.Spec, givenUp tim
 	return lv, tags.State, err
 }
 
-func (e *Engine) takeSnapshot(ctx context.Context, o Order) (inventory.Volume, error) {
-	if err := e.checkGroupUUID(ctx, o.Spec); err != nil {
+func (e *Engine) takeSnapshot(ctx context.Context, r SnapshotRequest) (inventory.Volume, error) {
+	if err := e.checkGroupUUID(ctx, r.Spec); err != nil {
 		return inventory.Volume{}, err
 	}
-	err := e.locked(ctx, o.Group, o.CloneOf, func() error {
-		origin, of, c, err := e.snapshotSource(ctx, o)
+	err := e.withLock(ctx, r.Group, r.CloneOf, func() error {
+		origin, of, c, err := e.snapshotSource(ctx, r)
 		if err != nil {
 			return err
 		}
 		if err := flush(origin, c); err != nil {
 			return err
 		}
-		_, err = e.takeCopy(ctx, o.Spec, origin, of)
+		_, err = e.takeCopy(ctx, r.Spec, origin, of)
 		return err
 	})
 	if err != nil {
 		return inventory.Volume{}, err
 	}
 	e.after("snapshot")
-	return e.finishSnapshot(ctx, o.Spec)
+	return e.finishSnapshot(ctx, r.Spec)
 }
 
 // snapshotSource is source for a snapshot, and refuses one that needs more room than is reserved for it.
-func (e *Engine) snapshotSource(ctx context.Context, o Order) (lvm.LogicalVolume, volume.Tags, content, error) {
-	origin, of, c, err := e.source(ctx, o.Spec, luks.Key{})
+func (e *Engine) snapshotSource(ctx context.Context, r SnapshotRequest) (lvm.LogicalVolume, volume.Tags, content, error) {
+	origin, of, c, err := e.source(ctx, r.Spec, luks.Key{})
 	if err == nil {
-		err = checkStoreCharge(o, origin)
+		err = checkStoreCharge(r, origin)
 	}
 	return origin, of, c, err
 }

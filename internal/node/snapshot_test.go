@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -22,26 +23,29 @@ func snapshotTags() volume.Tags {
 	return t
 }
 
+// stillWanted is for a caller that has not given the volume up.
+func stillWanted(context.Context) error { return nil }
+
 // A snapshot is never mounted, and only created by MakeSnapshot, whatever the call.
 func TestASnapshotIsNeverMounted(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
-	require.ErrorContains(t, e.Mount(t.Context(), snapshotSpec(), t.TempDir(), true), "is a snapshot, which is never mounted")
+	require.ErrorContains(t, e.Mount(t.Context(), snapshotSpec(), MountRequest{Target: t.TempDir(), ReadOnly: true}), "is a snapshot, which is never mounted")
 	require.ErrorContains(t, e.MakeClone(t.Context(), snapshotSpec()), "is no snapshot")
 	require.ErrorContains(t, admit(snapshotSpec(), snapshotTags(), ""), "is a snapshot, which is never mounted")
 	claim := snapshotSpec()
 	claim.Kind, claim.CloneOf = volume.Claim, ""
 	require.ErrorContains(t, admit(claim, snapshotTags(), ""), "is a snapshot, which is never mounted")
 
-	_, err = e.MakeSnapshot(t.Context(), cloneSpec())
+	_, err = e.MakeSnapshot(t.Context(), SnapshotRequest{Spec: cloneSpec()}, stillWanted)
 	require.ErrorContains(t, err, `kind "claim": is not snapshot`)
 	nobody := snapshotSpec()
 	nobody.Namespace = ""
-	_, err = e.MakeSnapshot(t.Context(), nobody)
+	_, err = e.MakeSnapshot(t.Context(), SnapshotRequest{Spec: nobody}, stillWanted)
 	require.ErrorContains(t, err, "the namespace is missing")
 	of := snapshotSpec()
 	of.CloneOf = ""
-	_, err = e.MakeSnapshot(t.Context(), of)
+	_, err = e.MakeSnapshot(t.Context(), SnapshotRequest{Spec: of}, stillWanted)
 	require.ErrorContains(t, err, "name the volume that it is taken of")
 }
 
@@ -56,18 +60,18 @@ func TestASnapshotThatWasGivenUpIsTakenAgain(t *testing.T) {
 	spec := snapshotSpec()
 	ref := Ref{Group: spec.Group, Name: spec.Name, Cluster: spec.Cluster, Kind: spec.Kind}
 	for range 2 {
-		_, err = e.MakeSnapshot(t.Context(), spec)
+		_, err = e.MakeSnapshot(t.Context(), SnapshotRequest{Spec: spec}, stillWanted)
 		require.ErrorContains(t, err, "the source volume does not exist")
 		began := e.givenUpAt(spec)
 		now = now.Add(time.Second)
 		require.NoError(t, e.Release(t.Context(), ref, volume.Unreferenced, volume.Disposal{}))
-		_, err = e.makeSnapshot(t.Context(), Order{Spec: spec}, began)
+		_, err = e.makeSnapshot(t.Context(), SnapshotRequest{Spec: spec}, began)
 		require.ErrorIs(t, err, ErrRefused)
 		require.ErrorContains(t, err, "was given up while this call waited")
 	}
 	ref.Kind = volume.Claim
 	require.NoError(t, e.Release(t.Context(), ref, volume.Unreferenced, volume.Disposal{}))
-	_, err = e.MakeSnapshot(t.Context(), spec)
+	_, err = e.MakeSnapshot(t.Context(), SnapshotRequest{Spec: spec}, stillWanted)
 	require.ErrorContains(t, err, "is not made again", "a claim's volume had that name")
 }
 

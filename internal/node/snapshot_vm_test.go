@@ -47,7 +47,7 @@ func TestSnapshot(t *testing.T) {
 	writes(&wg, from, stop)
 	snap := m.snapshotOf(s, "snap")
 	began := time.Now().Truncate(time.Second)
-	made, err := m.MakeSnapshot(m.ctx(), snap)
+	made, err := m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: snap}, stillWanted)
 	require.NoError(t, err)
 	t.Logf("the snapshot of a volume that is being written to took %s", time.Since(began))
 	close(stop)
@@ -57,25 +57,25 @@ func TestSnapshot(t *testing.T) {
 	require.WithinRange(t, made.Created, began, time.Now(), "the moment that it is of")
 
 	require.NoError(t, os.Remove(from+"/kept"))
-	again, err := m.MakeSnapshot(m.ctx(), snap)
+	again, err := m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: snap}, stillWanted)
 	require.NoError(t, err)
 	require.Equal(t, []any{made.UUID, made.Created}, []any{again.UUID, again.Created}, "it is taken once")
-	require.ErrorIs(t, m.Mount(m.ctx(), snap, m.target("s"), true), ErrRefused)
+	require.ErrorIs(t, m.Mount(m.ctx(), snap, MountRequest{Target: m.target("s"), ReadOnly: true}), ErrRefused)
 	claim := snap
 	claim.Kind, claim.CloneOf = volume.Claim, ""
-	require.ErrorContains(t, m.Mount(m.ctx(), claim, m.target("s"), true), "never mounted")
+	require.ErrorContains(t, m.Mount(m.ctx(), claim, MountRequest{Target: m.target("s"), ReadOnly: true}), "never mounted")
 
 	// The source is removed, and a second snapshot, in any order.
 	second := m.snapshotOf(s, "second")
 	second.Size = 100 * volume.GiB // the source waits for room to grow, and the pool has none
-	_, err = m.MakeSnapshot(m.ctx(), second)
+	_, err = m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: second}, stillWanted)
 	require.NoError(t, err)
 	m.unmount(from)
 	for _, gone := range []volume.Spec{s, second} {
 		require.NoError(t, m.Release(m.ctx(), refOf(gone), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeDiscard}))
 		require.NoError(t, m.Remove(m.ctx(), refOf(gone)))
 	}
-	_, err = m.MakeSnapshot(m.ctx(), second)
+	_, err = m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: second}, stillWanted)
 	require.ErrorContains(t, err, "the source volume does not exist", "its name is free, and its source is gone")
 
 	for name, size := range map[string]volume.Bytes{"same": s.Size, "larger": 2 * s.Size} {
@@ -125,7 +125,7 @@ func TestSnapshotKilledAfterEveryStep(t *testing.T) {
 		require.True(t, call{Dir: m.dir, Verb: "snapshot", Spec: snap, Die: 1}.run(t))
 		require.ErrorContains(t, m.MakeClone(m.ctx(), c), "is not made yet")
 		require.True(t, call{Dir: m.dir, Verb: "snapshot", Spec: snap, Die: die}.run(t))
-		_, err := m.MakeSnapshot(m.ctx(), snap)
+		_, err := m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: snap}, stillWanted)
 		require.NoError(t, err)
 		m.requireSnapshot(snap)
 		require.ElementsMatch(t, []string{"source", "snap"}, lvs())
@@ -144,7 +144,7 @@ func TestSnapshotIsTakenUnderANameThatWasGivenUp(t *testing.T) {
 	s := m.volume("source", 64*volume.MiB)
 	snap := m.snapshotOf(s, "snap")
 	for range 2 {
-		_, err := m.MakeSnapshot(m.ctx(), snap)
+		_, err := m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: snap}, stillWanted)
 		require.ErrorContains(t, err, "the source volume does not exist")
 		require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, volume.Disposal{}))
 	}
@@ -152,14 +152,14 @@ func TestSnapshotIsTakenUnderANameThatWasGivenUp(t *testing.T) {
 	var taken []string
 	for range 2 {
 		began := m.givenUpAt(snap)
-		made, err := m.MakeSnapshot(m.ctx(), snap)
+		made, err := m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: snap}, stillWanted)
 		require.NoError(t, err)
 		m.requireSnapshot(snap)
 		require.NotContains(t, taken, made.UUID)
 		taken = append(taken, made.UUID)
 		require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, volume.Disposal{}))
 		require.NoError(t, m.Remove(m.ctx(), refOf(snap)))
-		_, err = m.makeSnapshot(m.ctx(), Order{Spec: snap}, began)
+		_, err = m.makeSnapshot(m.ctx(), SnapshotRequest{Spec: snap}, began)
 		require.ErrorContains(t, err, "was given up while this call waited")
 		require.Equal(t, []string{"source"}, lvs())
 	}
@@ -171,7 +171,7 @@ func TestSnapshotOfWrongSources(t *testing.T) {
 	snap := m.snapshotOf(s, "snap")
 	fails := func(c volume.Spec, says string) {
 		t.Helper()
-		_, err := m.MakeSnapshot(m.ctx(), c)
+		_, err := m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: c}, stillWanted)
 		require.ErrorContains(t, err, says)
 		require.NotContains(t, strings.Join(lvs(), " "), string(c.Name), "nothing was made")
 	}
@@ -186,7 +186,7 @@ func TestSnapshotOfWrongSources(t *testing.T) {
 	other = snap
 	other.CloneOf = thick.Name
 	fails(other, "is no thin volume in pool")
-	_, err := m.MakeSnapshot(m.ctx(), snap)
+	_, err := m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: snap}, stillWanted)
 	require.NoError(t, err)
 	other = snap
 	other.Name, other.CloneOf = "nested", snap.Name

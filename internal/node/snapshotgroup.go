@@ -19,25 +19,25 @@ import (
 // maxFrozen is the longest time for which the volumes of a group are frozen.
 const maxFrozen = 10 * time.Second
 
-// MakeSnapshotGroupIf takes snapshots of several volumes at one instant: volumes in use are frozen until the
+// MakeSnapshotGroup takes snapshots of several volumes at one instant: volumes in use are frozen until the
 // last snapshot is taken, for some seconds at most. Either all of the snapshots become ready or none;
-// otherwise each is like one of MakeSnapshotIf. All volumes are in one namespace and on this node. A raw
+// otherwise each is like one of MakeSnapshot. All volumes are in one namespace and on this node. A raw
 // block volume is refused, because it has no file system that could be frozen.
 //
 // Each snapshot becomes ready by its own write, the first of them only after all are taken and durable. So if
 // any snapshot is ready, the others are complete as well; if none is ready, all that an interrupted call has
 // left are taken again. If this process is killed, its companion thaws the volumes (package freeze); if that
 // is killed, too, ThawLeft does.
-func (e *Engine) MakeSnapshotGroupIf(ctx context.Context, orders []Order, wanted func(context.Context) error) ([]inventory.Volume, error) {
-	orders = slices.SortedFunc(slices.Values(orders), func(a, b Order) int {
+func (e *Engine) MakeSnapshotGroup(ctx context.Context, requests []SnapshotRequest, wanted func(context.Context) error) ([]inventory.Volume, error) {
+	requests = slices.SortedFunc(slices.Values(requests), func(a, b SnapshotRequest) int {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name))
 	})
-	if err := checkGroupOrders(orders); err != nil {
+	if err := checkGroupRequests(requests); err != nil {
 		return nil, err
 	}
-	g := snapshotGroup{engine: e, members: make([]member, len(orders))}
-	for i, o := range orders {
-		g.members[i] = member{order: o, givenUp: e.givenUpAt(o.Spec)}
+	g := snapshotGroup{engine: e, members: make([]member, len(requests))}
+	for i, r := range requests {
+		g.members[i] = member{request: r, givenUp: e.givenUpAt(r.Spec)}
 	}
 	if err := wanted(ctx); err != nil {
 		return nil, err
@@ -45,22 +45,22 @@ func (e *Engine) MakeSnapshotGroupIf(ctx context.Context, orders []Order, wanted
 	return g.run(ctx)
 }
 
-// checkGroupOrders checks the orders themselves, without their volumes. It is pure.
-func checkGroupOrders(orders []Order) error {
-	if len(orders) == 0 {
+// checkGroupRequests checks the requests themselves, without their volumes. It is pure.
+func checkGroupRequests(requests []SnapshotRequest) error {
+	if len(requests) == 0 {
 		return &volume.FieldError{Field: "snapshots", Reason: "are missing: a group is of one volume at least"}
 	}
 	of := map[string]bool{}
-	for _, o := range orders {
-		if err := checkSnapshot(o.Spec); err != nil {
+	for _, r := range requests {
+		if err := checkSnapshot(r.Spec); err != nil {
 			return err
 		}
-		source := Ref{Group: o.Group, Name: o.CloneOf}.String()
+		source := Ref{Group: r.Group, Name: r.CloneOf}.String()
 		switch {
-		case o.FSType == volume.Raw:
+		case r.FSType == volume.Raw:
 			return refused("volume %s is a device without a file system, and nothing but its pod can hold still what is written to it; leave its claim out of the group, and snapshot it by itself", source)
-		case o.Namespace != orders[0].Namespace:
-			return refused("volume %s belongs to namespace %q and volume %s to %q; a group is of one namespace", source, o.Namespace, orders[0].CloneOf, orders[0].Namespace)
+		case r.Namespace != requests[0].Namespace:
+			return refused("volume %s belongs to namespace %q and volume %s to %q; a group is of one namespace", source, r.Namespace, requests[0].CloneOf, requests[0].Namespace)
 		case of[source]:
 			return refused("volume %s is in the group twice", source)
 		}
@@ -77,7 +77,7 @@ type snapshotGroup struct {
 
 // A member is a snapshot of a group and its source.
 type member struct {
-	order   Order
+	request SnapshotRequest
 	givenUp time.Time
 	lv      lvm.LogicalVolume // of the snapshot, if it exists
 	state   volume.State      // of the snapshot; empty if it does not exist
@@ -88,7 +88,7 @@ type member struct {
 }
 
 func (g *snapshotGroup) run(ctx context.Context) ([]inventory.Volume, error) {
-	release, err := g.lock(ctx, func(m *member) volume.Name { return m.order.Name })
+	release, err := g.lock(ctx, func(m *member) volume.Name { return m.request.Name })
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (g *snapshotGroup) run(ctx context.Context) ([]inventory.Volume, error) {
 	taken, half := 0, 0
 	for i := range g.members {
 		m := &g.members[i]
-		if m.lv, m.state, err = g.engine.findSnapshot(ctx, m.order.Spec, m.givenUp); err != nil {
+		if m.lv, m.state, err = g.engine.findSnapshot(ctx, m.request.Spec, m.givenUp); err != nil {
 			return nil, err
 		}
 		switch m.state {
@@ -107,7 +107,7 @@ func (g *snapshotGroup) run(ctx context.Context) ([]inventory.Volume, error) {
 		}
 	}
 	if taken > 0 && taken+half < len(g.members) {
-		return nil, refused("the group of snapshot %s/%s: some of it was taken and is gone, so it is not of one instant any more; delete it, and take another", g.members[0].order.Group, g.members[0].order.Name)
+		return nil, refused("the group of snapshot %s/%s: some of it was taken and is gone, so it is not of one instant any more; delete it, and take another", g.members[0].request.Group, g.members[0].request.Name)
 	}
 	if taken == 0 {
 		if err := g.take(ctx); err != nil {
@@ -130,7 +130,7 @@ func (g *snapshotGroup) lock(ctx context.Context, name func(*member) volume.Name
 	}
 	var refs []Ref
 	for i := range g.members {
-		refs = append(refs, Ref{Group: g.members[i].order.Group, Name: name(&g.members[i])})
+		refs = append(refs, Ref{Group: g.members[i].request.Group, Name: name(&g.members[i])})
 	}
 	slices.SortFunc(refs, func(a, b Ref) int { return cmp.Compare(a.String(), b.String()) })
 	for _, ref := range refs {
@@ -146,7 +146,7 @@ func (g *snapshotGroup) lock(ctx context.Context, name func(*member) volume.Name
 
 // take takes the snapshots of all members, or leaves none.
 func (g *snapshotGroup) take(ctx context.Context) error {
-	release, err := g.lock(ctx, func(m *member) volume.Name { return m.order.CloneOf })
+	release, err := g.lock(ctx, func(m *member) volume.Name { return m.request.CloneOf })
 	if err != nil {
 		return err
 	}
@@ -154,8 +154,8 @@ func (g *snapshotGroup) take(ctx context.Context) error {
 	for i := range g.members {
 		// An unfinished snapshot whose source is gone stays, for a person to look at: it could not be taken
 		// again.
-		if _, err := g.engine.lvm.Volume(ctx, g.members[i].order.Group, g.members[i].order.CloneOf); err != nil {
-			return nothingToCopy(g.members[i].order.Spec, err)
+		if _, err := g.engine.lvm.Volume(ctx, g.members[i].request.Group, g.members[i].request.CloneOf); err != nil {
+			return nothingToCopy(g.members[i].request.Spec, err)
 		}
 	}
 	for i := range g.members { // before the new snapshots, which may need the room
@@ -178,15 +178,15 @@ func (g *snapshotGroup) prepare(ctx context.Context) (err error) {
 	stores := map[volume.Group]volume.Bytes{}
 	for i := range g.members {
 		m := &g.members[i]
-		if err := g.engine.checkGroupUUID(ctx, m.order.Spec); err != nil {
+		if err := g.engine.checkGroupUUID(ctx, m.request.Spec); err != nil {
 			return err
 		}
-		if m.origin, m.of, m.content, err = g.engine.snapshotSource(ctx, m.order); err != nil {
+		if m.origin, m.of, m.content, err = g.engine.snapshotSource(ctx, m.request); err != nil {
 			return err
 		}
-		if m.order.CopyOnWrite() {
-			store, _ := volume.COWStore(m.origin.Size, m.origin.Extent, m.order.Reserve)
-			stores[m.order.Group] += store
+		if m.request.CopyOnWrite() {
+			store, _ := volume.COWStore(m.origin.Size, m.origin.Extent, m.request.Reserve)
+			stores[m.request.Group] += store
 		}
 	}
 	for group, size := range stores {
@@ -205,12 +205,12 @@ func (g *snapshotGroup) attach() (err error) {
 		if !m.origin.Open || m.content.path == "" {
 			continue
 		}
-		if !m.order.Encrypted { // LVM does not freeze the file system of an encrypted volume
+		if !m.request.Encrypted { // LVM does not freeze the file system of an encrypted volume
 			if err := freeze.CheckSnapshots(); err != nil {
 				return err
 			}
 		}
-		if m.fs, err = mount.Attach(m.content.words().mount, m.content.path, false); err != nil {
+		if m.fs, err = mount.Attach(m.content.info().mountType, m.content.path, false); err != nil {
 			return err
 		}
 		if err := syncAll(m.fs); err != nil {
@@ -228,7 +228,7 @@ func (g *snapshotGroup) takeAtOnce(ctx context.Context) error {
 	for i := range g.members {
 		if m := &g.members[i]; m.fs != nil {
 			roots = append(roots, m.fs.Root())
-			held = append(held, frozen{Group: m.order.Group, Name: m.order.CloneOf, UUID: m.origin.UUID, FSType: m.of.FSType, LUKS: m.of.LUKS})
+			held = append(held, frozen{Group: m.request.Group, Name: m.request.CloneOf, UUID: m.origin.UUID, FSType: m.of.FSType, LUKS: m.of.LUKS})
 		}
 	}
 	release, err := e.writeFrozen(ctx, held)
@@ -256,7 +256,7 @@ func (g *snapshotGroup) takeFrozen(ctx context.Context, hold *freeze.Hold) error
 	g.engine.after("freeze")
 	for i := range g.members {
 		m := &g.members[i]
-		if _, err := g.engine.takeCopy(ctx, m.order.Spec, m.origin, m.of); err != nil {
+		if _, err := g.engine.takeCopy(ctx, m.request.Spec, m.origin, m.of); err != nil {
 			return err
 		}
 		if time.Now().After(end) {
@@ -273,7 +273,7 @@ func (g *snapshotGroup) dropTaken(ctx context.Context) error {
 	for i := range g.members {
 		m := &g.members[i]
 		var err error
-		if m.lv, m.state, err = g.engine.findSnapshot(ctx, m.order.Spec, m.givenUp); err == nil {
+		if m.lv, m.state, err = g.engine.findSnapshot(ctx, m.request.Spec, m.givenUp); err == nil {
 			err = g.drop(ctx, m)
 		}
 		failures = append(failures, err)
@@ -287,7 +287,7 @@ func (g *snapshotGroup) drop(ctx context.Context, m *member) error {
 		return nil
 	}
 	m.state = ""
-	return g.engine.removeIncomplete(ctx, m.order.Spec, m.lv)
+	return g.engine.removeIncomplete(ctx, m.request.Spec, m.lv)
 }
 
 func (g *snapshotGroup) close() {
@@ -305,13 +305,13 @@ func (g *snapshotGroup) finish(ctx context.Context) ([]inventory.Volume, error) 
 	e := g.engine
 	out := make([]inventory.Volume, len(g.members))
 	for i := range g.members {
-		o := g.members[i].order
-		lv, err := e.lvm.Volume(ctx, o.Group, o.Name)
+		r := g.members[i].request
+		lv, err := e.lvm.Volume(ctx, r.Group, r.Name)
 		if err == nil {
-			err = isTaken(o.Spec, lv)
+			err = isTaken(r.Spec, lv)
 		}
 		if err == nil {
-			err = e.lvm.Flush(ctx, o.Group, o.Name)
+			err = e.lvm.Flush(ctx, r.Group, r.Name)
 		}
 		if err != nil {
 			return nil, err
@@ -322,7 +322,7 @@ func (g *snapshotGroup) finish(ctx context.Context) ([]inventory.Volume, error) 
 		if out[i].State == volume.Ready {
 			continue
 		}
-		made, err := e.finishSnapshot(ctx, g.members[i].order.Spec)
+		made, err := e.finishSnapshot(ctx, g.members[i].request.Spec)
 		if err != nil {
 			return nil, err
 		}

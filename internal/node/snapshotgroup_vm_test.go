@@ -22,16 +22,16 @@ import (
 
 func (m *machine) takeGroup(specs ...volume.Spec) error {
 	m.t.Helper()
-	made, err := m.MakeSnapshotGroupIf(m.ctx(), ordersOf(specs), func(context.Context) error { return nil })
+	made, err := m.MakeSnapshotGroup(m.ctx(), requestsOf(specs), stillWanted)
 	for _, v := range made {
 		require.Equal(m.t, made[0].Created, v.Created, "they are of one instant")
 	}
 	return err
 }
 
-func ordersOf(specs []volume.Spec) (out []Order) {
+func requestsOf(specs []volume.Spec) (out []SnapshotRequest) {
 	for _, s := range specs {
-		out = append(out, Order{Spec: s, Charged: s.Charge()})
+		out = append(out, SnapshotRequest{Spec: s, Charged: s.Charge()})
 	}
 	return out
 }
@@ -174,7 +174,7 @@ func (m *machine) testGroupRefusals(group []volume.Spec) {
 	require.ErrorContains(t, m.takeGroup(group[0], other), `belongs to namespace "thief"`)
 	twice.Name = "snap-again"
 	require.ErrorContains(t, m.takeGroup(group[1], twice), "is in the group twice")
-	_, err := m.MakeSnapshotGroupIf(m.ctx(), ordersOf(group), func(context.Context) error { return errors.New("given up") })
+	_, err := m.MakeSnapshotGroup(m.ctx(), requestsOf(group), func(context.Context) error { return errors.New("given up") })
 	require.EqualError(t, err, "given up")
 	m.shell("fsfreeze --freeze %s", m.target("b"))
 	require.ErrorContains(t, m.takeGroup(group...), "somebody else has frozen it")
@@ -229,6 +229,6 @@ func (m *machine) testGroupOfWhatIsHeld(group []volume.Spec) {
 	free, err := m.lockVolume(m.ctx(), group[0].Group, group[0].CloneOf)
 	require.NoError(m.t, err)
 	free()
-	_, err = m.MakeSnapshot(m.ctx(), group[1])
+	_, err = m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: group[1]}, stillWanted)
 	require.ErrorIs(m.t, err, lock.ErrBusy)
 }

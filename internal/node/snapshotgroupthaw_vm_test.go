@@ -18,14 +18,14 @@ import (
 // mountSealed is mount of a volume that may be encrypted.
 func (m *machine) mountSealed(s volume.Spec, name string) string {
 	m.t.Helper()
-	as := Mounting{Target: m.target(name)}
+	r := MountRequest{Target: m.target(name)}
 	if s.Encrypted {
 		key, err := luks.NewKey([]byte("a key of more than thirty-two bytes"))
 		require.NoError(m.t, err)
-		as.Key = key
+		r.Key = key
 	}
-	require.NoError(m.t, m.MountAs(m.ctx(), s, as))
-	return as.Target
+	require.NoError(m.t, m.Mount(m.ctx(), s, r))
+	return r.Target
 }
 
 // Snapshots are taken at one instant of an encrypted volume and an unencrypted one or, if the kernel cannot

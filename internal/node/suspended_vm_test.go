@@ -44,10 +44,10 @@ func TestSuspendedDevice(t *testing.T) {
 	refused("unmount", func() error { return bare.Unmount(m.ctx(), target) })
 	refused("growth where it is mounted", func() error { return bare.ExpandMounted(m.ctx(), s.Group, s.Name, target, grown, luks.Key{}) })
 	m.unmount(target)
-	refused("mount", func() error { return bare.Mount(m.ctx(), s, target, false) })
+	refused("mount", func() error { return bare.Mount(m.ctx(), s, MountRequest{Target: target}) })
 	refused("growth", func() error { return bare.Expand(m.ctx(), s, grown) })
 	require.NoError(t, m.records.remove(s.Group, s.Name))
-	refused("mount without a record", func() error { return bare.Mount(m.ctx(), s, target, false) })
+	refused("mount without a record", func() error { return bare.Mount(m.ctx(), s, MountRequest{Target: target}) })
 	m.unmount(m.mount(s, "a"))
 
 	m.shell("dmsetup suspend %s", name)
@@ -80,7 +80,7 @@ func TestInterruptedExtension(t *testing.T) {
 
 	leaveLarger()
 	m.resumeWait = 300 * time.Millisecond
-	err = m.Mount(m.ctx(), s, target, false)
+	err = m.tryMount(s, target)
 	require.ErrorIs(t, err, lvm.ErrSuspended)
 	advice := regexp.MustCompile("`([^`]*)`").FindStringSubmatch(err.Error())
 	require.NotNil(t, advice, err)

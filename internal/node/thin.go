@@ -12,7 +12,7 @@ import (
 // boundRetries makes the file system of a thin volume give up if the pool accepts no more writes, instead of
 // retrying forever. On any other device it changes nothing: the device has its room, and an error of its disk
 // may pass.
-func (e *Engine) boundRetries(f found) error {
+func (e *Engine) boundRetries(f openedVolume) error {
 	thin, err := lvm.Thin(f.device.Number)
 	if err != nil || !thin {
 		return err

@@ -72,7 +72,7 @@ func TestThinPoolAsItIsMade(t *testing.T) {
 	require.ErrorIs(t, m.Remove(m.ctx(), ref), ErrRefused)
 	_, err = m.SetState(m.ctx(), group, testPool, volume.Unreferenced)
 	require.ErrorIs(t, err, ErrRefused)
-	require.ErrorIs(t, m.Mount(m.ctx(), specOf(string(testPool), 64*volume.MiB), m.target("a"), false), ErrRefused)
+	require.ErrorIs(t, m.tryMount(specOf(string(testPool), 64*volume.MiB), m.target("a")), ErrRefused)
 }
 
 // LVM's report of thin volumes, for the golden files.
@@ -168,7 +168,7 @@ func TestThinPoolFilledByWriters(t *testing.T) {
 	full, err := m.lvm.ThinPool(m.ctx(), group, testPool)
 	require.NoError(t, err)
 	t.Logf("the pool: %+v", full)
-	require.ErrorIs(t, m.Mount(m.ctx(), m.volume("c", 64*volume.MiB), m.target("c"), false), lvm.ErrNoSpace, "nothing new is made in it")
+	require.ErrorIs(t, m.tryMount(m.volume("c", 64*volume.MiB), m.target("c")), lvm.ErrNoSpace, "nothing new is made in it")
 
 	// The pool grows while its volumes exist, and failed writers continue; then once more.
 	for _, file := range []string{"/second", "/third"} {
@@ -223,7 +223,7 @@ func TestUnfitThinPool(t *testing.T) {
 	} {
 		m.shell("lvchange --yes %s %s", change, path)
 		s := m.volume("new", 64*volume.MiB)
-		require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("n"), false), c.says, change)
+		require.ErrorContains(t, m.tryMount(s, m.target("n")), c.says, change)
 		require.Equal(t, []string{"old"}, lvs())
 		m.unmount(m.mount(old, "a"))
 		m.shell("lvchange --yes %s %s", c.back, path)
@@ -232,7 +232,7 @@ func TestUnfitThinPool(t *testing.T) {
 
 	s := m.volume("other", 64*volume.MiB)
 	s.ThinPool = "nowhere"
-	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("o"), false), lvm.ErrNoPool)
+	require.ErrorIs(t, m.tryMount(s, m.target("o")), lvm.ErrNoPool)
 }
 
 // The power fails after LVM has recorded a new volume and before its pool has created it: the message in the

@@ -49,10 +49,10 @@ func testMkfsThatAPowerCutHasTorn(t *testing.T, m *machine) {
 	d, err := m.usable(m.ctx(), served.Group, served.Name)
 	require.NoError(t, err)
 	tags := tagsOf(t, served.Name)
-	never, err := mayFormat(served, lv, found{device: d, content: m.contentOf(d, tags), tags: tags}, true)
+	never, err := mayFormat(served, lv, openedVolume{device: d, content: m.contentOf(d, tags), tags: tags}, true)
 	require.NoError(t, err)
 	require.False(t, never)
-	require.ErrorContains(t, m.Mount(m.ctx(), served, m.target("b"), false), "structure needs cleaning")
+	require.ErrorContains(t, m.tryMount(served, m.target("b")), "structure needs cleaning")
 	require.Equal(t, "0", m.shell("%s", header), "it was formatted again")
 }
 

@@ -43,7 +43,7 @@ func testUndelete(t *testing.T, m *machine) {
 
 	back := s
 	back.FS = another
-	require.ErrorIs(t, m.Mount(m.ctx(), back, m.target("a"), false), ErrRefused)
+	require.ErrorIs(t, m.tryMount(back, m.target("a")), ErrRefused)
 	back.FS = fs
 	require.FileExists(t, m.mount(back, "a")+"/f")
 	m.unmount(target)
@@ -51,7 +51,7 @@ func testUndelete(t *testing.T, m *machine) {
 	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), ref))
 	require.NoError(t, m.records.remove(s.Group, s.Name), "as if the tombstone's time were over")
-	err := m.Mount(m.ctx(), back, m.target("a"), false)
+	err := m.tryMount(back, m.target("a"))
 	require.ErrorIs(t, err, ErrLost)
 	require.ErrorContains(t, err, "an empty volume will not take its place: it was evicted before")
 	_, err = m.lvm.Volume(m.ctx(), s.Group, s.Name)

@@ -34,3 +34,15 @@ func (e *Engine) dropUnfinished(ctx context.Context, spec volume.Spec, lv lvm.Lo
 func endsSkipping(lv lvm.LogicalVolume) string {
 	return "`lvchange --setactivationskip n " + string(lv.Group) + "/" + string(lv.Name) + "` ends that"
 }
+
+// unfinished returns what to do about a volume that was given up before it held anything; empty for all
+// others.
+func unfinished(tags volume.Tags) string {
+	switch {
+	case tags.Clone != "":
+		return "is a copy of another that was never finished, so it holds nothing of its own; make the copy again"
+	case tags.PartlyZeroed():
+		return "was given up before all of it was zeroed: no pod has ever had it, so it holds nothing; make a claim anew"
+	}
+	return ""
+}

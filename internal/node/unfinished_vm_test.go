@@ -54,11 +54,11 @@ func TestMirrorThatIsUnfinished(t *testing.T) {
 	doubted := m.unfinished("doubted")
 	back := doubted
 	back.FS = tagsOf(t, doubted.Name).FS
-	require.ErrorIs(t, m.Mount(m.ctx(), back, m.target("b"), false), ErrDamaged)
+	require.ErrorIs(t, m.tryMount(back, m.target("b")), ErrDamaged)
 	lv, err := m.lvm.Volume(m.ctx(), doubted.Group, doubted.Name)
 	require.NoError(t, err)
 	require.NoError(t, m.records.write(lv.Group, lv.Name, newRecord(lv.UUID, tagsOf(t, lv.Name))))
-	require.ErrorIs(t, m.Mount(m.ctx(), doubted, m.target("b"), false), ErrDamaged)
+	require.ErrorIs(t, m.tryMount(doubted, m.target("b")), ErrDamaged)
 	still, err := m.lvm.Volume(m.ctx(), doubted.Group, doubted.Name)
 	require.NoError(t, err)
 	require.Equal(t, lv.UUID, still.UUID)
@@ -73,7 +73,7 @@ func TestVolumeWhoseActivationIsSkipped(t *testing.T) {
 	lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)
 	require.NoError(t, err)
 	require.Contains(t, m.describe(lv).Problem, "LVM skips its activation")
-	require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("a"), false), "lvchange --setactivationskip n "+string(group)+"/skipped")
+	require.ErrorContains(t, m.tryMount(s, m.target("a")), "lvchange --setactivationskip n "+string(group)+"/skipped")
 	m.shell("lvchange -qq --setactivationskip n %s/%s", group, s.Name)
 	m.unmount(m.mount(s, "a"))
 }

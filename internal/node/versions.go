@@ -25,7 +25,7 @@ func currentVersion(whole *mount.Attached, t *mount.Target) (*mount.Attached, er
 	if err != nil || number == 0 {
 		return nil, err
 	}
-	return whole.Below(path.Join(protocol.VersionsDir, strconv.Itoa(number)), t)
+	return whole.Subdirectory(path.Join(protocol.VersionsDir, strconv.Itoa(number)), t)
 }
 
 // readCurrent returns the number of the current version; 0 if there are no versions.
@@ -52,7 +52,7 @@ func readCurrent(of *mount.Attached) (int, error) {
 // retireVersions renames the versions before the current one that are not mounted, for the loader to remove:
 // a new reader gets the current version, or a later one. The caller holds the volume's lock, as every mount
 // does. In doubt, a version stays.
-func (e *Engine) retireVersions(f found, whole *mount.Attached) error {
+func (e *Engine) retireVersions(f openedVolume, whole *mount.Attached) error {
 	current, err := readCurrent(whole)
 	if err != nil || current <= 1 {
 		return err
@@ -106,7 +106,7 @@ func isRead(number int, mounts []mount.Point) bool {
 }
 
 // beforeLoader retires versions before a loader gets a replica. A failure does not stop the loader.
-func (e *Engine) beforeLoader(f found, spec volume.Spec, whole *mount.Attached) {
+func (e *Engine) beforeLoader(f openedVolume, spec volume.Spec, whole *mount.Attached) {
 	if spec.Kind != volume.Dataset || spec.ReadOnly {
 		return
 	}

@@ -7,8 +7,6 @@ import (
 	"os"
 
 	"github.com/flexlvm/flexlvm/internal/command"
-	"github.com/flexlvm/flexlvm/internal/durable"
-	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/internal/xfs"
@@ -16,8 +14,8 @@ import (
 
 type xfsKind struct{ host command.Programs }
 
-func (xfsKind) words() words {
-	return words{mount: mount.XFS, title: "XFS", check: "xfs_repair -n"}
+func (xfsKind) info() fsInfo {
+	return fsInfo{mountType: mount.XFS, title: "XFS", checkCommand: "xfs_repair -n"}
 }
 
 func (k xfsKind) format(ctx context.Context, path string, tags volume.Tags, inodes int64) error {
@@ -90,20 +88,3 @@ func (mountedXFS) trimmable(root *os.File) (trimming, error) {
 
 // check does nothing: the kernel refuses to mount an XFS whose log cannot be replayed, and notes no damage.
 func (mountedXFS) check() error { return nil }
-
-// formatPool creates the file system of a directory pool, all of which inodes may use. Only finishPool calls
-// it, and only in state creating.
-func (e *Engine) formatPool(ctx context.Context, d lvm.Device, t volume.DirectoryPool) error {
-	if t.State != volume.Creating {
-		return fmt.Errorf("refusing to format %s/%s: its state is %s", d.Group, d.Name, t.State)
-	}
-	err := xfs.Mkfs(ctx, e.host.Killable, xfs.Format{Device: d.Path, UUID: t.FS, Size: t.Size, AnyInodes: true})
-	if err != nil {
-		return err
-	}
-	if err := durable.Sync(d.Path); err != nil {
-		return err
-	}
-	e.after("mkfs")
-	return nil
-}

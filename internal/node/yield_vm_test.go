@@ -48,7 +48,7 @@ func TestPrepareOfARawVolumeYields(t *testing.T) {
 	m.sourcePatience = 100 * time.Millisecond // the mount takes longer
 	s = m.rawVolume("mounted", 32*volume.MiB)
 	ended, target := begun(s), m.file("a")
-	require.NoError(t, fast.Mount(m.ctx(), s, target, false))
+	require.NoError(t, fast.Mount(m.ctx(), s, MountRequest{Target: target}))
 	require.NoError(t, <-ended, "it is ready")
 	requireContent(t, target, s.Size, nil)
 	m.unmount(target)

@@ -35,12 +35,12 @@ type Engine interface {
 	MakeClone(ctx context.Context, spec volume.Spec) error
 	// Prepare creates an empty volume before its first mount, if it is not ready yet and wanted returns nil.
 	Prepare(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error
-	// MakeSnapshotIf takes a snapshot of another volume, if it has not been taken yet and wanted returns nil,
+	// MakeSnapshot takes a snapshot of another volume, if it has not been taken yet and wanted returns nil,
 	// and returns it.
-	MakeSnapshotIf(ctx context.Context, o node.Order, wanted func(context.Context) error) (inventory.Volume, error)
-	// MakeSnapshotGroupIf takes snapshots of several volumes at one instant, all or none, and
+	MakeSnapshot(ctx context.Context, r node.SnapshotRequest, wanted func(context.Context) error) (inventory.Volume, error)
+	// MakeSnapshotGroup takes snapshots of several volumes at one instant, all or none, and
 	// returns them in the order of their groups and names.
-	MakeSnapshotGroupIf(ctx context.Context, orders []node.Order, wanted func(context.Context) error) ([]inventory.Volume, error)
+	MakeSnapshotGroup(ctx context.Context, requests []node.SnapshotRequest, wanted func(context.Context) error) ([]inventory.Volume, error)
 	// ThawLeft thaws the volumes that a killed process has left frozen.
 	ThawLeft(ctx context.Context) error
 }

@@ -38,7 +38,7 @@ type fakeEngine struct {
 	wiping chan struct{}
 	// committed returns the error of the next removal, after its commit.
 	committed func() error
-	// beforeWanted is called before Prepare and MakeSnapshotIf call wanted.
+	// beforeWanted is called before Prepare and MakeSnapshot call wanted.
 	beforeWanted func()
 }
 
@@ -252,8 +252,8 @@ func (e *fakeEngine) Prepare(ctx context.Context, spec volume.Spec, wanted func(
 	return nil
 }
 
-func (e *fakeEngine) MakeSnapshotIf(ctx context.Context, o node.Order, wanted func(context.Context) error) (inventory.Volume, error) {
-	spec := o.Spec
+func (e *fakeEngine) MakeSnapshot(ctx context.Context, r node.SnapshotRequest, wanted func(context.Context) error) (inventory.Volume, error) {
+	spec := r.Spec
 	if e.beforeWanted != nil {
 		e.beforeWanted()
 	}
@@ -270,12 +270,12 @@ func (e *fakeEngine) MakeSnapshotIf(ctx context.Context, o node.Order, wanted fu
 	return *made, nil
 }
 
-func (e *fakeEngine) MakeSnapshotGroupIf(ctx context.Context, orders []node.Order, wanted func(context.Context) error) (made []inventory.Volume, err error) {
-	if err := e.noted("group of %d", len(orders)); err != nil {
+func (e *fakeEngine) MakeSnapshotGroup(ctx context.Context, requests []node.SnapshotRequest, wanted func(context.Context) error) (made []inventory.Volume, err error) {
+	if err := e.noted("group of %d", len(requests)); err != nil {
 		return nil, err
 	}
-	for _, o := range orders {
-		one, err := e.MakeSnapshotIf(ctx, o, wanted)
+	for _, r := range requests {
+		one, err := e.MakeSnapshot(ctx, r, wanted)
 		if err != nil {
 			return nil, err
 		}

@@ -93,14 +93,14 @@ func (d *Daemon) stillWanted(ctx context.Context, j createJob) error {
 // take takes the snapshots of a job, if they are still wanted.
 func (d *Daemon) take(ctx context.Context, j createJob) ([]inventory.Volume, error) {
 	wanted := func(ctx context.Context) error { return d.stillWanted(ctx, j) }
-	var orders []node.Order
+	var requests []node.SnapshotRequest
 	for _, m := range j.members() {
-		orders = append(orders, node.Order{Spec: specOf(&m.pv), Charged: m.pv.Charge().Noted})
+		requests = append(requests, node.SnapshotRequest{Spec: specOf(&m.pv), Charged: m.pv.Charge().Noted})
 	}
 	if j.group != nil {
-		return d.engine.MakeSnapshotGroupIf(ctx, orders, wanted)
+		return d.engine.MakeSnapshotGroup(ctx, requests, wanted)
 	}
-	made, err := d.engine.MakeSnapshotIf(ctx, orders[0], wanted)
+	made, err := d.engine.MakeSnapshot(ctx, requests[0], wanted)
 	return []inventory.Volume{made}, err
 }
 

@@ -32,9 +32,9 @@ func (r Reserve) String() string {
 // whole, and the kernel keeps about 32 bytes of memory for it: 512 MiB for a TiB in chunks of 64
 // KiB, 8 GiB in chunks of 4 KiB (LVM's default).
 const (
-	cowChunk      = 64 * KiB
-	leastCOWChunk = 4 * KiB
-	cowException  = 16 // bytes on disk for a chunk (kernel: dm-snap-persistent.c)
+	cowChunk     = 64 * KiB
+	minCOWChunk  = 4 * KiB
+	cowException = 16 // bytes on disk for a chunk (kernel: dm-snap-persistent.c)
 )
 
 // COWStore returns the size of the store of a copy-on-write snapshot of a device of this size, and
@@ -43,7 +43,7 @@ const (
 func COWStore(device, extent Bytes, r Reserve) (size, chunk Bytes) {
 	extent = grain(extent)
 	chunk = cowChunk
-	for chunk > leastCOWChunk && cowNeed(device, chunk).RoundUp(extent) < cowNeed(device, chunk)+chunk {
+	for chunk > minCOWChunk && cowNeed(device, chunk).RoundUp(extent) < cowNeed(device, chunk)+chunk {
 		// The kernel clears the next chunk of exceptions as soon as one is full, even after the
 		// last one, and the snapshot becomes invalid if there is no room for it.
 		chunk /= 2

@@ -8,9 +8,9 @@ import "errors"
 
 const (
 	// DirectoryInodeRatio is the size per inode of a directory volume for which no limit on inodes
-	// is requested, and leastDirectoryInodes the fewest inodes such a volume may have.
-	DirectoryInodeRatio  = 16 * KiB
-	leastDirectoryInodes = 64
+	// is requested, and minDirectoryInodes the fewest inodes such a volume may have.
+	DirectoryInodeRatio = 16 * KiB
+	minDirectoryInodes  = 64
 	// directoryOverhead is what a directory volume takes besides its data and inodes: its record,
 	// its parent directories, and its entry in the quota table.
 	directoryOverhead = 16 * KiB
@@ -23,13 +23,13 @@ const (
 )
 
 // DirectoryInodes returns the limit on the inodes of a directory volume of this size: the requested
-// limit, or one inode per DirectoryInodeRatio and at least leastDirectoryInodes. Inodes do not
+// limit, or one inode per DirectoryInodeRatio and at least minDirectoryInodes. Inodes do not
 // count toward the size.
 func DirectoryInodes(size Bytes, asked int64) int64 {
 	if asked > 0 {
 		return asked
 	}
-	return max(leastDirectoryInodes, int64(size/DirectoryInodeRatio))
+	return max(minDirectoryInodes, int64(size/DirectoryInodeRatio))
 }
 
 // DirectorySize returns the space that a directory volume of this size takes of its pool. inodes is

@@ -63,12 +63,12 @@ func ParseGroup(field, s string) (Group, error) {
 
 // checkName applies the rules of LVM's man page, and ensures that the name is one harmless
 // component of a path.
-func checkName(field, s string, most int) error {
+func checkName(field, s string, maxLen int) error {
 	switch {
 	case s == "":
 		return invalid(field, "", "is empty; give a name")
-	case len(s) > most:
-		return invalid(field, s, "has %d characters, the most is %d", len(s), most)
+	case len(s) > maxLen:
+		return invalid(field, s, "has %d characters, the most is %d", len(s), maxLen)
 	case s[0] == '-':
 		return invalid(field, s, "begins with a hyphen, which LVM would take for an option")
 	case s == "." || s == "..":

@@ -81,7 +81,7 @@ func (b *snapshotBench) mount(s volume.Spec) error {
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return err
 	}
-	return b.engine.Mount(context.Background(), s, target, false)
+	return b.engine.Mount(context.Background(), s, node.MountRequest{Target: target})
 }
 
 // fill mounts a volume for the first time, fills it, and unmounts it.
@@ -137,7 +137,7 @@ func (b *snapshotBench) takeOne(s volume.Spec, thin bool) error {
 }
 
 func (b *snapshotBench) take(snap volume.Spec) error {
-	_, err := b.engine.MakeSnapshot(context.Background(), snap)
+	_, err := b.engine.MakeSnapshot(context.Background(), node.SnapshotRequest{Spec: snap}, func(context.Context) error { return nil })
 	return err
 }
 

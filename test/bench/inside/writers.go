@@ -94,7 +94,7 @@ func (b *snapshotBench) handOut(s volume.Spec) (string, error) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		return "", err
 	}
-	return path, b.engine.MountAs(context.Background(), s, node.Mounting{Target: path, Key: key})
+	return path, b.engine.Mount(context.Background(), s, node.MountRequest{Target: path, Key: key})
 }
 
 // bareVolume creates a logical volume and writes all of its blocks.

@@ -17,6 +17,9 @@ func taken(p promises, s volume.Spec, size volume.Bytes) {
 	p[s.Name] = promise{spec: s, state: volume.Ready, size: size, files: maps.Clone(p[s.CloneOf].files)}
 }
 
+// stillWanted is for a caller that has not given the volume up.
+func stillWanted(context.Context) error { return nil }
+
 // snapshotStep takes a snapshot of all that was written before.
 func snapshotStep(s volume.Spec) step {
 	return step{
@@ -24,7 +27,7 @@ func snapshotStep(s volume.Spec) step {
 		do: func(w *world) error {
 			ctx, cancel := bounded(w)
 			defer cancel()
-			_, err := w.engine.MakeSnapshot(ctx, s)
+			_, err := w.engine.MakeSnapshot(ctx, node.SnapshotRequest{Spec: s}, stillWanted)
 			return err
 		},
 		then: func(p promises) { taken(p, s, p[s.CloneOf].size) },
@@ -34,10 +37,10 @@ func snapshotStep(s volume.Spec) step {
 // groupStep takes snapshots of the same instant while their sources are in use.
 func groupStep(sources []volume.Spec, snapshots ...volume.Spec) step {
 	var names, of []string
-	var orders []node.Order
+	var requests []node.SnapshotRequest
 	for _, s := range snapshots {
 		names, of = append(names, string(s.Name)), append(of, string(s.CloneOf))
-		orders = append(orders, node.Order{Spec: s})
+		requests = append(requests, node.SnapshotRequest{Spec: s})
 	}
 	return step{
 		name: fmt.Sprintf("snapshot %s of %s together", strings.Join(names, " and "), strings.Join(of, " and ")),
@@ -49,7 +52,7 @@ func groupStep(sources []volume.Spec, snapshots ...volume.Spec) step {
 			}
 			ctx, cancel := bounded(w)
 			defer cancel()
-			_, err := w.engine.MakeSnapshotGroupIf(ctx, orders, func(context.Context) error { return nil })
+			_, err := w.engine.MakeSnapshotGroup(ctx, requests, stillWanted)
 			return err
 		},
 		then: func(p promises) {

@@ -113,7 +113,7 @@ func (w *world) mount(e *node.Engine, s volume.Spec) error {
 	if err := w.makeTarget(s); err != nil {
 		return err
 	}
-	return e.Mount(ctx, s, w.target(s.Name), false)
+	return e.Mount(ctx, s, node.MountRequest{Target: w.target(s.Name)})
 }
 
 // makeTarget creates the directory to mount a volume on, or the file for a device.

@@ -72,7 +72,7 @@ func (c *controller) take(ctx context.Context, object *corev1.PersistentVolume) 
 	if err != nil {
 		return persistentvolume.NotTaken(err.Error())
 	}
-	made, err := c.engine.MakeSnapshot(ctx, spec)
+	made, err := c.engine.MakeSnapshot(ctx, node.SnapshotRequest{Spec: spec}, func(context.Context) error { return nil })
 	if err != nil {
 		return persistentvolume.NotTaken(err.Error())
 	}
@@ -108,7 +108,7 @@ func (c *controller) use(ctx context.Context, object *corev1.PersistentVolume) e
 		return err
 	}
 	defer func() { _ = os.Remove(target) }()
-	if err := c.engine.Mount(ctx, spec, target, false); err != nil {
+	if err := c.engine.Mount(ctx, spec, node.MountRequest{Target: target}); err != nil {
 		return err
 	}
 	return c.engine.Unmount(ctx, target)

@@ -83,7 +83,7 @@ func TestCreateWithoutEnoughDevices(t *testing.T) {
 func TestHalfASnapshotDoesNotHideLVMsReason(t *testing.T) {
 	lv := made(volume.Shape{Layout: volume.Linear}, 8*volume.MiB)
 	c, _ := client(t, map[string][]answer{"lvcreate": {{err: failed}}, "vgs": {{out: golden(t, "groups.json")}}, "lvs": {{out: golden(t, "volumes.json")}}})
-	err := c.CopyOnWrite(t.Context(), made(volume.Shape{Layout: volume.Linear}, 8*volume.MiB), lv, 64*volume.KiB)
+	err := c.CreateCopyOnWriteSnapshot(t.Context(), made(volume.Shape{Layout: volume.Linear}, 8*volume.MiB), lv, 64*volume.KiB)
 	require.ErrorIs(t, err, ErrExists)
 	require.ErrorIs(t, err, failed)
 }

@@ -12,14 +12,14 @@ import (
 // can use up the user namespaces; then the mount fails and is retried.
 func TestUsedUpNamespacesAreRetried(t *testing.T) {
 	for _, full := range []error{unix.ENOSPC, unix.EUSERS} {
-		for most, final := range map[string]bool{"0": true, "1": false, "15000": false, "not known": false} {
-			err := explainNoNamespace(fmt.Errorf("clone: %w", full), most)
+		for limit, final := range map[string]bool{"0": true, "1": false, "15000": false, "not known": false} {
+			err := explainNoNamespace(fmt.Errorf("clone: %w", full), limit)
 			require.ErrorIs(t, err, full)
 			require.ErrorContains(t, err, "user.max_user_namespaces")
 			if final {
-				require.ErrorIs(t, err, ErrNoMapping, most)
+				require.ErrorIs(t, err, ErrNoMapping, limit)
 			} else {
-				require.NotErrorIs(t, err, ErrNoMapping, most)
+				require.NotErrorIs(t, err, ErrNoMapping, limit)
 				require.ErrorContains(t, err, "it is retried")
 			}
 		}

@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A held process does nothing but exist, in its own user namespace: the kernel creates and fills a
-// user namespace only with a process in it.
-type held struct{ pid int }
+// A userNamespaceHolder is a process that does nothing but exist, in its own user namespace: the
+// kernel creates and fills a user namespace only with a process in it.
+type userNamespaceHolder struct{ pid int }
 
 // cloneArgs is the first version of struct clone_args in Linux's include/uapi/linux/sched.h.
 type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls uint64
 }
 
-// hold starts such a process. It is a bare fork that executes nothing and waits in the kernel: it
+// startHolder starts such a process. It is a bare fork that executes nothing and waits in the kernel: it
 // prints nothing, needs no program, and nobody needs permission to trace it. The caller is locked
 // to its thread until release, because the process ends with that thread.
-func hold() (held, error) {
+func startHolder() (userNamespaceHolder, error) {
 	runtime.LockOSThread()
 	// The process has the signal handlers of a Go program, but not its threads, so no signal but
 	// SIGKILL may reach it.
@@ -34,29 +34,29 @@ func hold() (held, error) {
 	err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &before)
 	if err != nil {
 		runtime.UnlockOSThread()
-		return held{}, fmt.Errorf("block signals: %w", err)
+		return userNamespaceHolder{}, fmt.Errorf("block signals: %w", err)
 	}
 	args := cloneArgs{flags: unix.CLONE_NEWUSER, exitSignal: uint64(unix.SIGCHLD)}
-	pid, errno := forkHeld(&args, uintptr(os.Getpid()))
+	pid, errno := forkHolder(&args, uintptr(os.Getpid()))
 	err = unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
 	if errno != 0 {
 		runtime.UnlockOSThread()
-		return held{}, errno
+		return userNamespaceHolder{}, errno
 	}
-	h := held{int(pid)}
+	h := userNamespaceHolder{int(pid)}
 	if err != nil {
-		return held{}, fmt.Errorf("unblock signals: %w", errors.Join(err, h.release()))
+		return userNamespaceHolder{}, fmt.Errorf("unblock signals: %w", errors.Join(err, h.release()))
 	}
 	return h, nil
 }
 
-// forkHeld returns only in the parent. The child has one thread and the memory of a runtime that
+// forkHolder returns only in the parent. The child has one thread and the memory of a runtime that
 // expects more, so it makes system calls and touches nothing else, as in forkAndExecInChild of Go's
 // package syscall.
 //
 //go:norace
 //go:nosplit
-func forkHeld(args *cloneArgs, parent uintptr) (pid uintptr, errno syscall.Errno) {
+func forkHolder(args *cloneArgs, parent uintptr) (pid uintptr, errno syscall.Errno) {
 	pid, _, errno = syscall.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(args)), unsafe.Sizeof(*args), 0)
 	if errno != 0 || pid != 0 {
 		return pid, errno
@@ -73,10 +73,10 @@ func forkHeld(args *cloneArgs, parent uintptr) (pid uintptr, errno syscall.Errno
 	}
 }
 
-func (h held) file(name string) string { return fmt.Sprintf("/proc/%d/%s", h.pid, name) }
+func (h userNamespaceHolder) file(name string) string { return fmt.Sprintf("/proc/%d/%s", h.pid, name) }
 
 // release kills the process, and waits until it is gone.
-func (h held) release() error {
+func (h userNamespaceHolder) release() error {
 	defer runtime.UnlockOSThread()
 	if err := unix.Kill(h.pid, unix.SIGKILL); err != nil {
 		return fmt.Errorf("end process %d: %w", h.pid, err)

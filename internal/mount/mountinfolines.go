@@ -38,8 +38,8 @@ func linesOf(mountinfo io.Reader, number uint64) (lines []string, err error) {
 }
 
 // readLine reads a line, and returns "" if the line is of another device. It fails if a line of this
-// device has more than most bytes. The error is io.EOF at the end of the file.
-func readLine(r *bufio.Reader, device string, most int) (string, error) {
+// device has more than maxLen bytes. The error is io.EOF at the end of the file.
+func readLine(r *bufio.Reader, device string, maxLen int) (string, error) {
 	var line strings.Builder
 	wanted := false
 	for first := true; ; first = false {
@@ -58,7 +58,7 @@ func readLine(r *bufio.Reader, device string, most int) (string, error) {
 			wanted = fields[2] == device
 		}
 		if wanted {
-			if line.Write(part); line.Len() > most {
+			if line.Write(part); line.Len() > maxLen {
 				return "", fmt.Errorf("the mounts of device %s take more than %d bytes; unmount some", device, maxLines)
 			}
 		}

@@ -60,7 +60,7 @@ func CheckReaders() error {
 
 // setEmptyIDMapping sets on a mount the ID mapping in which nobody owns anything.
 func setEmptyIDMapping(mount int) error {
-	owners, err := unowned()
+	owners, err := openEmptyUserNamespace()
 	if err != nil {
 		return err
 	}
@@ -91,13 +91,13 @@ func explain(what string, err error, causes map[syscall.Errno]string) error {
 	return fmt.Errorf("%w: %s: %w: %s", ErrNoMapping, what, err, cause)
 }
 
-// unowned opens a user namespace that maps only noOwner.
-func unowned() (*os.File, error) {
-	process, err := hold()
+// openEmptyUserNamespace opens a user namespace that maps only noOwner.
+func openEmptyUserNamespace() (*os.File, error) {
+	process, err := startHolder()
 	if err != nil {
-		return nil, explainNoNamespace(err, setting("user/max_user_namespaces"))
+		return nil, explainNoNamespace(err, readSysctl("user/max_user_namespaces"))
 	}
-	owners, err := fill(process)
+	owners, err := mapNoOwner(process)
 	if ended := process.release(); ended != nil {
 		if err == nil {
 			_ = owners.Close()
@@ -107,14 +107,14 @@ func unowned() (*os.File, error) {
 	return owners, err
 }
 
-// explainNoNamespace explains why no user namespace could be created; most is the sysctl
+// explainNoNamespace explains why no user namespace could be created; limit is the sysctl
 // user.max_user_namespaces. If that is 0, root has decided so, and a retry does not help. Otherwise
 // the limit is used up, which pods can achieve. That is no ErrNoMapping, because they must not be
 // able to make the following mounts writable.
-func explainNoNamespace(err error, most string) error {
+func explainNoNamespace(err error, limit string) error {
 	const what = "make a user namespace"
-	if most != "0" && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EUSERS)) {
-		return fmt.Errorf("%s: %w: they are used up (user.max_user_namespaces is %s), and it is retried; end processes that hold some (`lsns -t user`), or raise the limit", what, err, most)
+	if limit != "0" && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EUSERS)) {
+		return fmt.Errorf("%s: %w: they are used up (user.max_user_namespaces is %s), and it is retried; end processes that hold some (`lsns -t user`), or raise the limit", what, err, limit)
 	}
 	const off = "user.max_user_namespaces is 0; let root make more"
 	return explain(what, err, map[syscall.Errno]string{
@@ -124,8 +124,8 @@ func explainNoNamespace(err error, most string) error {
 	})
 }
 
-// fill maps noOwner in the user namespace of process, and opens that namespace.
-func fill(process held) (*os.File, error) {
+// mapNoOwner maps noOwner in the user namespace of process, and opens that namespace.
+func mapNoOwner(process userNamespaceHolder) (*os.File, error) {
 	one := fmt.Appendf(nil, "%d %[1]d 1\n", uint32(noOwner))
 	for _, ids := range []string{"uid_map", "gid_map"} {
 		if err := os.WriteFile(process.file(ids), one, 0); err != nil {
@@ -139,8 +139,8 @@ func fill(process held) (*os.File, error) {
 	return owners, nil
 }
 
-// setting reads a sysctl.
-func setting(path string) string {
+// readSysctl reads a sysctl.
+func readSysctl(path string) string {
 	value, err := os.ReadFile("/proc/sys/" + path)
 	if err != nil {
 		return "not known"

@@ -23,18 +23,18 @@ func (e *Engine) checkRoom(ctx context.Context, spec volume.Spec, lv lvm.Logical
 	return e.lvm.CheckRoom(ctx, lv, spec.DeviceSize())
 }
 
-// checkStoreCharge refuses a copy-on-write snapshot whose store needs more than is reserved for it, by more
-// than LVM rounds up: its source is larger than its PersistentVolume says, and the rest of the room is
+// checkStoreCharge refuses a copy-on-write snapshot whose store needs more room than is reserved for it, apart from
+// LVM's rounding. That happens if its source is larger than its PersistentVolume records. The rest of the room is
 // promised to other volumes. It is pure.
-func checkStoreCharge(o Order, origin lvm.LogicalVolume) error {
-	if !o.CopyOnWrite() || o.Charged == 0 {
+func checkStoreCharge(r SnapshotRequest, origin lvm.LogicalVolume) error {
+	if !r.CopyOnWrite() || r.Charged == 0 {
 		return nil
 	}
-	store, _ := volume.COWStore(origin.Size, origin.Extent, o.Reserve)
-	rounded, _ := volume.COWStore(origin.Shape.Extents(o.ContentSize(), origin.Extent), origin.Extent, o.Reserve)
-	if kept := max(o.Charged.RoundUp(max(origin.Extent, 1)), rounded); store > kept {
+	store, _ := volume.COWStore(origin.Size, origin.Extent, r.Reserve)
+	rounded, _ := volume.COWStore(origin.Shape.Extents(r.ContentSize(), origin.Extent), origin.Extent, r.Reserve)
+	if kept := max(r.Charged.RoundUp(max(origin.Extent, 1)), rounded); store > kept {
 		return refused("%s %q: its store takes %d bytes (%s), for that volume has a device of %s, and %d (%s) are kept for it: the device is larger than the claim's size, for example after an interrupted expansion; request that size in the claim, or use a VolumeSnapshotClass with less %s",
-			volume.OptionCloneOf, o.CloneOf, int64(store), store, origin.Size, int64(kept), kept, volume.OptionReserve)
+			volume.OptionCloneOf, r.CloneOf, int64(store), store, origin.Size, int64(kept), kept, volume.OptionReserve)
 	}
 	return nil
 }
@@ -49,7 +49,7 @@ func checkFullCopyCharge(c *fullCopy, origin lvm.LogicalVolume) error {
 }
 
 // checkCopyCharge refuses a copy that needs more of its pool than its claim is charged, beyond LVM's rounding.
-// That is so if the source was adopted, created by another class, or extended by a growth that was killed. of is
+// That happens if the source was adopted, created by another class, or extended by a growth that was killed. of is
 // the volume whose layout the copy gets. It is pure.
 func checkCopyCharge(spec volume.Spec, of lvm.LogicalVolume, takes volume.Bytes) error {
 	charged := spec.DeviceSize()

@@ -24,13 +24,13 @@ func (c *Client) Create(ctx context.Context, lv LogicalVolume) error {
 		}
 		return c.explainCreate(ctx, lv, err)
 	}
-	return twice(create)
+	return retryOnce(create)
 }
 
-// twice retries once if try failed but the group now has room: another volume may have been removed
+// retryOnce retries once if try failed but the group now has room: another volume may have been removed
 // in between. Without the retry, the lack of room would not be reported as ErrNoSpace, on which
 // callers that wait for room rely. A failed LVM command changes nothing, so the retry is safe.
-func twice(try func() (roomy bool, err error)) error {
+func retryOnce(try func() (roomy bool, err error)) error {
 	roomy, err := try()
 	if roomy {
 		_, err = try()
@@ -38,10 +38,10 @@ func twice(try func() (roomy bool, err error)) error {
 	return err
 }
 
-// Snapshot creates a logical volume with lv's name and tags, and with the size and the current
+// CreateThinSnapshot creates a logical volume with lv's name and tags, and with the size and the current
 // content of the thin volume origin. LVM freezes a file system mounted from origin meanwhile.
 // Otherwise it is like Create.
-func (c *Client) Snapshot(ctx context.Context, origin, lv LogicalVolume) error {
+func (c *Client) CreateThinSnapshot(ctx context.Context, origin, lv LogicalVolume) error {
 	_, err := c.place(ctx, lv)
 	if err == nil {
 		_, err = c.lvm(ctx, "lvcreate", snapshotArgs(origin, lv)...)
@@ -137,7 +137,7 @@ func (c *Client) Extend(ctx context.Context, lv LogicalVolume, size volume.Bytes
 	if lv.Origin {
 		return cannotGrow(lv)
 	}
-	return twice(func() (roomy bool, err error) { return c.extend(ctx, lv, size) })
+	return retryOnce(func() (roomy bool, err error) { return c.extend(ctx, lv, size) })
 }
 
 func (c *Client) extend(ctx context.Context, lv LogicalVolume, size volume.Bytes) (roomy bool, err error) {

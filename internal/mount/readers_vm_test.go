@@ -36,7 +36,7 @@ func children(t *testing.T, parent int) []string {
 
 func TestMappingOfOwners(t *testing.T) {
 	require.NoError(t, CheckReaders())
-	owners, err := unowned()
+	owners, err := openEmptyUserNamespace()
 	require.NoError(t, err)
 	require.NoError(t, owners.Close())
 	require.Empty(t, children(t, os.Getpid()))
@@ -68,7 +68,7 @@ func TestHolder(t *testing.T) {
 	if os.Getenv(holder) == "" {
 		return
 	}
-	h, err := hold()
+	h, err := startHolder()
 	require.NoError(t, err)
 	fmt.Println("held", h.pid)
 	<-time.After(time.Minute) // until it is killed; without a timer Go reports a deadlock
@@ -105,7 +105,7 @@ func TestHeldProcessEndsWithItsParent(t *testing.T) {
 
 func BenchmarkMapping(b *testing.B) {
 	for b.Loop() {
-		owners, err := unowned()
+		owners, err := openEmptyUserNamespace()
 		if err != nil {
 			b.Fatal(err)
 		}

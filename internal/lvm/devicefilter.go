@@ -186,18 +186,15 @@ func (c *Client) rawVolumes(ctx context.Context, patterns []string, filter strin
 	if err != nil {
 		return nil, fmt.Errorf("list raw block volumes, at which LVM must not look: %w", err)
 	}
-	r, err := parseReport(out)
+	var all []string
+	err = eachRow(out, volumeRows, func(r *row) {
+		name := volume.DeviceName(volume.Group(r.fields["vg_name"]), volume.Name(r.fields["lv_name"]))
+		// Of the characters in names, only plus and dot are special in a regular expression. A
+		// dot matches both.
+		all = append(all, "r|^"+filepath.Join(c.tenants.dev, "mapper", strings.ReplaceAll(name, "+", "."))+"$|")
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list raw block volumes, at which LVM must not look: %w", err)
-	}
-	var all []string
-	for _, rep := range r.Report {
-		for _, f := range rep.LV {
-			name := volume.DeviceName(volume.Group(f["vg_name"]), volume.Name(f["lv_name"]))
-			// Of the characters in names, only plus and dot are special in a regular expression. A
-			// dot matches both.
-			all = append(all, "r|^"+filepath.Join(c.tenants.dev, "mapper", strings.ReplaceAll(name, "+", "."))+"$|")
-		}
 	}
 	return all, nil
 }

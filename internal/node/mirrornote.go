@@ -18,7 +18,7 @@ type copyNote struct {
 	// these volumes.
 	Behind map[string]string `json:"behind"`
 	// UpToDate are the copies that are known to be up to date, like Behind. A copy in neither was made since, and from
-	// which copy is unknown. Notes of earlier versions lack UpToDate.
+	// which copy is unknown.
 	UpToDate map[string]string `json:"upToDate,omitempty"`
 	// Stale means that copies in Behind have been active alone since. The kernel may take them for the newest, and
 	// would overwrite the others with them.
@@ -66,22 +66,6 @@ func (n copyNote) staleCopies(copies []lvm.Copy) (stale []lvm.Copy) {
 // group.
 func (n copyNote) mayReturn(copies []lvm.Copy) bool {
 	return slices.ContainsFunc(copies, func(c lvm.Copy) bool { return !c.Removed && n.isUpToDate(c) })
-}
-
-// stale returns the note of a volume that is active with only such copies as are not known to be up to date. In a note
-// of an earlier version, it names those that are: otherwise, a copy that is made from now on would count as one of them.
-func (n copyNote) stale(copies []lvm.Copy) copyNote {
-	n.Stale = true
-	if len(n.UpToDate) > 0 {
-		return n
-	}
-	n.UpToDate = map[string]string{}
-	for _, c := range copies {
-		if !n.isBehind(c) {
-			n.UpToDate[c.UUID] = c.Name
-		}
-	}
-	return n
 }
 
 // with returns the note of a volume that is in use with the usable ones of these copies, at least one of which is up

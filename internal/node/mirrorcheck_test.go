@@ -78,20 +78,6 @@ func TestNewerCopyThatWasRemovedFromTheGroup(t *testing.T) {
 	require.ErrorContains(t, w.checkCopies(ctx, w.lv), "to use the others, take its device away from this node")
 }
 
-// A note of an earlier version becomes stale. Copies that are made after that come from the old one.
-func TestNoteOfAnEarlierVersionBecomesStale(t *testing.T) {
-	for _, newer := range []string{"partial", "removed"} {
-		w, ctx := watchMirror(t), t.Context()
-		require.NoError(t, w.copyNotes.write(w.lv.UUID, copyNote{Since: w.now(), Behind: map[string]string{"copy-0": "data_rimage_0"}}))
-		w.look(true, "partial", "100.00", "", newer)
-		require.True(t, w.note().Stale)
-		require.Equal(t, map[string]string{"copy-1": "data_rimage_1"}, w.note().UpToDate, newer)
-		w.uuids = [2]string{"copy-3", "copy-2"}
-		w.look(true, "", "100.00", "", "")
-		require.ErrorContains(t, w.checkCopies(ctx, w.lv), "which is unknown to this node", newer)
-	}
-}
-
 // The disk with the newer copy drops out while the old copy is updated from it, and the pod starts again. Nobody has
 // used the old copy alone, so both are used once the disk is back.
 func TestNewerCopyThatIsAwayWhileTheOtherIsUpdated(t *testing.T) {
