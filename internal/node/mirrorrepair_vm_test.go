@@ -86,6 +86,10 @@ func TestRemovedDiskIsPutBack(t *testing.T) {
 	v.shell("vgchange --activate n %s", v.group)
 	v.set(1, v.table(1))
 	archive := v.shell("grep -lr 'before.*vgreduce --removemissing' /etc/lvm/archive | sort | tail -n 1")
+	require.NotContains(t, v.tagsSince(archive), ">")
+	v.shell("lvchange --config backup{archive=0} --addtag since %s/%s", v.group, v.spec.Name)
+	require.Contains(t, v.tagsSince(archive), ">", "it is not in the archive")
+	v.shell("lvchange --config backup{archive=0} --deltag since %s/%s", v.group, v.spec.Name)
 	v.shell("sed 's/\"MISSING\"//' %s >%s/restore.vg", archive, v.stateDir)
 	for _, how := range []string{"--test", ""} {
 		v.shell("vgcfgrestore %s --file %s/restore.vg %s", how, v.stateDir, v.group)
@@ -97,6 +101,13 @@ func TestRemovedDiskIsPutBack(t *testing.T) {
 	require.FileExists(t, target+"/more")
 	v.unmount(target)
 	v.boot(true, true)
+}
+
+// tagsSince compares the tags in an archived file with those that the group has now, as docs/disk-loss.md does.
+func (v *mirrored) tagsSince(archive string) string {
+	v.t.Helper()
+	v.shell("vgcfgbackup --file %s/now.vg %s", v.stateDir, v.group)
+	return v.shell("for f in %[1]s %[2]s/now.vg; do grep 'tags = ' $f >%[2]s/$(basename $f).tags; done; diff %[2]s/$(basename %[1]s).tags %[2]s/now.vg.tags || true", archive, v.stateDir)
 }
 
 // LVM writes the group's metadata while a disk is away, and does not use the disk when it is back.

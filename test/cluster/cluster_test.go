@@ -121,7 +121,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	})
 }
 
-// startHalf starts a cluster and returns when its node boots and the first component of its control plane is ready.
+// startHalf starts a cluster and returns when its node boots and etcd is ready.
 func startHalf(ctx context.Context, t *testing.T, ctl, name string) *exec.Cmd {
 	t.Helper()
 	up := exec.CommandContext(ctx, ctl, "--name", name, "up")

@@ -21,6 +21,7 @@ type manual struct {
 	page     string
 	dir      string          // where its commands run, with the files that they name
 	commands map[string]bool // whether each was run
+	linked   bool            // whether the guide's link to the driver was created
 }
 
 func (b *bed) manual(t *testing.T, page, dir string) *manual {
@@ -69,8 +70,13 @@ func (m *manual) took(t *testing.T, began time.Time, command string) {
 func (m *manual) root(t *testing.T, command string, placeholders ...string) string {
 	t.Helper()
 	m.shown(t, command)
+	prepared := "export PATH=/usr/local/sbin:$PATH\ncd /root\n" // as Debian has it for root
+	if !m.linked {
+		prepared += "shopt -s expand_aliases\n" + alias + "\n"
+	}
+	m.linked = m.linked || strings.HasPrefix(command, "ln -s ")
 	command = strings.NewReplacer(placeholders...).Replace(command)
-	return m.onNode(t, "bash", "-euc", "shopt -s expand_aliases\n"+alias+"\ncd /root\n"+command)
+	return m.onNode(t, "bash", "-euc", prepared+command)
 }
 
 // alias defines the driver's name on a node that does not have the guide's link to it yet.

@@ -239,7 +239,7 @@ func (h *history) account(there map[string]bool) {
 			h.amissLocked("volume %s is there, and an event says that it was evicted", name)
 		}
 	}
-	if h.counts["gone"] == 0 && len(h.evicted) == 0 {
+	if h.evictionsLocked() == 0 {
 		h.amissLocked("nothing was evicted: this has tested nothing")
 	}
 	for _, victim := range victims {

@@ -47,7 +47,7 @@ func (s settings) diskMiB() int64 { return 1400 + 16*int64(s.claims) }
 // TestSoak creates claims, mounts them, writes to them, grows them and deletes them in random order,
 // while there is never space for all deleted volumes, and while daemons and kubelets are killed. In the
 // end every claim that was not deleted has its data, LVM has only the volumes that the API explains and
-// released ones, at least one volume was evicted, and none in use.
+// released ones, at least one volume was evicted to make room, and none in use.
 func TestSoak(t *testing.T) {
 	s := fromEnvironment(t)
 	fmt.Printf("soak: %d claims, %d workers, SOAK_SEED=%d\n", s.claims, s.workers, s.seed)
