@@ -79,7 +79,7 @@ func TestCSIDataset(t *testing.T) {
 
 // A generic ephemeral volume is created with its pod, in the requested size, and deleted with it.
 func TestCSIEphemeral(t *testing.T) {
-	slots.Parallel(t, 0)
+	slots.Parallel(t, 62)
 	n := newCSITenant(t, "csi-ephemeral")
 	n.run(fmt.Sprintf(`
 apiVersion: v1

@@ -233,7 +233,7 @@ func TestDatasetIsStreamed(t *testing.T) {
 
 // A job's results are uploaded before its volume is released.
 func TestDatasetGivesBackResults(t *testing.T) {
-	slots.Parallel(t, 0)
+	slots.Parallel(t, 49)
 	l := newLibrary(t, "results")
 	l.bucket("input", 1*mib, 100)
 	require.NoError(t, l.server.MakeBucket(l.ctx, "output", false))
@@ -378,7 +378,7 @@ func (l *library) goesOn(name, manifest string) {
 // A load that cannot succeed, here of the example, reports why, and starts again after a person has
 // fixed it.
 func TestDatasetWithWrongCredentials(t *testing.T) {
-	slots.Parallel(t, 0)
+	slots.Parallel(t, 40)
 	l := newLibrary(t, "locked")
 	l.bucket("locked", 1*mib)
 	require.NoError(t, l.apply(secret("s3", l.server.Access, "not-the-secret")))

@@ -18,7 +18,7 @@ import (
 // withdrawn, its running pod continues to read and no other can start. A namespace that was never named
 // gets nothing.
 func TestDatasetIsShared(t *testing.T) {
-	slots.Parallel(t, 0)
+	slots.Parallel(t, 41)
 	newCSITenant(t, "shared-csi") // installs the driver
 	l := newLibrary(t, "lender")
 	guests := *l
