@@ -302,6 +302,7 @@ func testRaceOfEverything(t *testing.T, m *machine) {
 			for goesOn() {
 				o.note("mount", m.Mount(m.ctx(), s, MountRequest{Target: target, ReadOnly: i == 0}), ErrRefused)
 				o.note("unmount", m.Unmount(m.ctx(), target))
+				time.Sleep(100 * time.Millisecond) // kubelet waits longer, and without a pause the others hardly get the lock
 			}
 		})
 	}

@@ -37,7 +37,7 @@ dd if=/dev/zero of="$other/fill" bs=$mib conv=fsync 2>"$work/dd"
 check "the second is refused what the pool does not have" grep -qE "No space left on device|Input/output error" "$work/dd"
 check "the first is whole" sh -c "cat '$dir/fill' >/dev/null"
 succeeds "unmount of the second" unmount "$other"
-fails "a third is refused, in numbers" "remove volumes, or extend it" mount "$(target three)" "$(options three $small "$thin")"
+fails "a third is refused, in numbers" "delete claims that nobody needs (never logical volumes by hand), or extend it" mount "$(target three)" "$(options three $small "$thin")"
 succeeds "unmount of the first" unmount "$dir"
 drop one
 succeeds "there is room again: mount of the second" mount "$other" "$(options two $large "$thin")"
