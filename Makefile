@@ -57,6 +57,7 @@ demo: setup ## show claims, the way back, eviction and a dataset on a disposable
 	@go run ./test/demo
 
 test: setup ## run every check and every test
+	@test/space.sh
 	@begun=$$SECONDS; $(MAKE) --no-print-directory -j3 step-test-soak step-lint step-test-s3 step-test-unit step-test-control step-on-host && \
 		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
 
