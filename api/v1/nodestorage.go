@@ -177,6 +177,9 @@ const (
 	ReasonLVMFailed = "LVMFailed"
 )
 
+// ReasonNoPools is the reason of the condition Ready if LVM works and sees no volume group.
+const ReasonNoPools = "NoPools"
+
 // ReasonEvictionBlocked is the reason of the condition Ready if the API server seems to have lost objects. No
 // volume is evicted then.
 const ReasonEvictionBlocked = "EvictionBlocked"

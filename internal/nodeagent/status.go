@@ -159,7 +159,7 @@ func readiness(f observation, r report) (bool, string, string) {
 	case f.result.OrphansBlocked != "":
 		return false, reasonOrphans, f.result.OrphansBlocked
 	case len(f.inventory.Pools) == 0:
-		return true, "NoPools", "LVM sees no volume group on this node; if there was one, bring its disks back (`flexlvm doctor --group GROUP` shows whether LVM's devices file hides them), otherwise name its disks in a VolumeGroup (docs/volume-groups.md; `kubectl describe nodestorage NODE` shows its result), or run `flexlvm vg create DEVICE` on it"
+		return true, flexlvmv1.ReasonNoPools, "LVM sees no volume group on this node; if there was one, bring its disks back (`flexlvm doctor --group GROUP` shows whether LVM's devices file hides them), otherwise name its disks in a VolumeGroup (docs/volume-groups.md; `kubectl describe nodestorage NODE` shows its result), or run `flexlvm vg create DEVICE` on it"
 	case r.dryRun:
 		return true, "DryRun", "the daemon runs with --dry-run: it logs what it would do and changes nothing"
 	}
