@@ -65,7 +65,7 @@ type NodeStorageStatus struct {
 	Summary Summary `json:"summary,omitzero"`
 	// Volumes is the number of flexlvm volumes on the node, in any state.
 	Volumes int32 `json:"volumes"`
-	// OrphanCount is the number of orphans on the node. Orphans may list fewer.
+	// OrphanCount is the number of such volumes as Orphans lists. Orphans may list fewer.
 	OrphanCount int32 `json:"orphanCount"`
 	// Pools of the node: one for each volume group, and one for each thin pool and directory pool that flexlvm
 	// uses.
@@ -74,7 +74,8 @@ type NodeStorageStatus struct {
 	// +optional
 	Pools []Pool `json:"pools,omitempty"`
 	// Orphans are volumes of this cluster without a PersistentVolume, and volumes that a person has to look at;
-	// oldest first, at most 50.
+	// oldest first, at most 50. Those of volume groups that the node does not see at present, and of directory
+	// pools that it cannot read, follow at the end.
 	// +listType=atomic
 	// +optional
 	// +kubebuilder:validation:MaxItems=50
@@ -175,6 +176,9 @@ const (
 	// ReasonLVMFailed: LVM commands fail.
 	ReasonLVMFailed = "LVMFailed"
 )
+
+// ReasonNoPools is the reason of the condition Ready if LVM works and sees no volume group.
+const ReasonNoPools = "NoPools"
 
 // ReasonEvictionBlocked is the reason of the condition Ready if the API server seems to have lost objects. No
 // volume is evicted then.

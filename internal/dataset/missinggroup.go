@@ -5,21 +5,26 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
 
-// groupMissing reports whether a node reports volume groups, and the one of a PersistentVolume is not among them:
-// another machine may have the node's name now, or a disk is missing. Without a report or a UUID, that is not known.
+// groupMissing reports whether a node reports that the volume group of a PersistentVolume is not there: another machine
+// may have the node's name now, or a disk is missing. Without a report or a UUID, that is not known.
 func (r *reconciler) groupMissing(node string, volume *corev1.PersistentVolume) bool {
 	if r.Report == nil || node == "" {
 		return false
 	}
 	report := r.Report(node)
 	parsed, err := persistentvolume.Parse(volume)
-	if err != nil || parsed.GroupUUID == "" || report == nil || len(report.Status.Pools) == 0 {
+	if err != nil || parsed.GroupUUID == "" || report == nil {
 		return false
+	}
+	if len(report.Status.Pools) == 0 { // also in the status of a node whose first rounds fail
+		ready := meta.FindStatusCondition(report.Status.Conditions, flexlvmv1.ConditionReady)
+		return ready != nil && ready.Reason == flexlvmv1.ReasonNoPools
 	}
 	return !slices.ContainsFunc(report.Status.Pools, func(p flexlvmv1.Pool) bool { return p.UUID == parsed.GroupUUID })
 }

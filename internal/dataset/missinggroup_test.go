@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
@@ -54,6 +55,7 @@ func TestNoLabelWithoutTheVolumeGroupWhileStreaming(t *testing.T) {
 	r.GroupMissing = true
 	_, out = s.plan()
 	require.Equal(t, flexlvmv1.ReplicaLoading, out.Status.Nodes[0].State)
+	require.Contains(t, out.Status.Nodes[0].Message, "node node-0 does not report the volume group that it is in")
 	require.Zero(t, out.Status.ReadyReplicas)
 }
 
@@ -68,7 +70,34 @@ func TestNoCopiesWithoutTheVolumeGroup(t *testing.T) {
 	s.requirePlan("unlabel node-0", "create job v-a-1")
 }
 
-// The volume group is missing only if the node reports others.
+// A loader without its volume group may never start, so the loaders of other replicas do not wait for its end.
+func TestLoadersPassANodeWithoutTheVolumeGroup(t *testing.T) {
+	s := newRack(t, 2, "sourceLoaders", "1")
+	r := s.loading(0, corev1.PodPending)
+	s.claimed(1)
+	s.requirePlan()
+	r.GroupMissing = true
+	out := s.requirePlan("create job v-a-1")
+	require.Contains(t, out.Status.Nodes[0].Message, "node node-0 does not report the volume group that it is in")
+}
+
+// Nor do visits.
+func TestVisitsPassANodeWithoutTheVolumeGroup(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = 2, "10m" })
+	for i := range 2 {
+		s.holding(i, "one").Job = nil
+	}
+	r := s.Replicas[0]
+	r.goes(s.requirePlan("create job v-a-0").Actions[0], s.Now, "", "")
+	r.Pod = &corev1.Pod{Spec: corev1.PodSpec{NodeName: "node-0"}, Status: corev1.PodStatus{Phase: corev1.PodPending}}
+	s.requirePlan()
+	r.GroupMissing = true
+	out := s.requirePlan("unlabel node-0", "create job v-a-1")
+	require.Contains(t, out.Status.Nodes[0].Message, "node node-0 does not report the volume group that it is in")
+	require.NotContains(t, out.Status.Nodes[0].Message, "does not respond")
+}
+
+// The volume group is missing only if the node reports others, or that it has none.
 func TestGroupMissing(t *testing.T) {
 	object := func(changes ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 		want := ledger.Want{PV: "pvc-1", Spec: volume.Spec{
@@ -83,6 +112,11 @@ func TestGroupMissing(t *testing.T) {
 		}
 		return out
 	}
+	ready := func(reason string) *flexlvmv1.NodeStorage {
+		out := reports()
+		out.Status.Conditions = []metav1.Condition{{Type: flexlvmv1.ConditionReady, Reason: reason}}
+		return out
+	}
 	const another = "AAAAAA-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"
 	for name, tt := range map[string]struct {
 		report  *flexlvmv1.NodeStorage
@@ -92,7 +126,9 @@ func TestGroupMissing(t *testing.T) {
 		"it is there":        {reports(another, ledgertest.GroupUUID), object(), false},
 		"another machine":    {reports(another), object(), true},
 		"no report":          {nil, object(), false},
-		"no pools":           {reports(), object(), false},
+		"no group at all":    {ready(flexlvmv1.ReasonNoPools), object(), true},
+		"nothing is known":   {reports(), object(), false},
+		"LVM has failed":     {ready(flexlvmv1.ReasonLVMFailed), object(), false},
 		"no volume":          {reports(another), nil, false},
 		"any group":          {reports(another), object(func(v *corev1.PersistentVolume) { delete(v.Spec.FlexVolume.Options, volume.OptionGroupUUID) }), false},
 		"of a later release": {reports(another), object(func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Options["newer"] = "x" }), false},

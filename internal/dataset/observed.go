@@ -82,7 +82,7 @@ type Replica struct {
 	Claim  *corev1.PersistentVolumeClaim
 	Volume *corev1.PersistentVolume
 	Node   string // of the volume
-	// GroupMissing: Node reports volume groups, and the one of Volume is not among them.
+	// GroupMissing: Node reports that the volume group of Volume is not there.
 	GroupMissing bool
 	Job          *batchv1.Job
 	Pod          *corev1.Pod // the latest pod of the Job

@@ -158,10 +158,13 @@ func (p *planner) wantsPeers(index int, r *Replica) bool {
 	return !p.isComplete(index, r) && r.Claim.Annotations[annotationPeersFailed] == "" && !stuck(r, p.Now)
 }
 
-// stuck reports whether no node accepts a replica's loader, or the node that has it does not answer. Such a
-// loader may never start or end, so it does not count against the number of loaders that work at the same time.
-// Its own replica still waits for it: it may be running.
+// stuck reports whether no node accepts a replica's loader, or the node that has it does not answer or lacks the
+// replica's volume group. Such a loader may never start or end, so it does not count against the number of loaders
+// that work at the same time. Its own replica still waits for it: it may be running.
 func stuck(r *Replica, now time.Time) bool {
+	if r.GroupMissing {
+		return true
+	}
 	if r.Pod == nil || r.Job == nil {
 		return false
 	}

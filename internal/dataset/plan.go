@@ -309,6 +309,9 @@ func (p *planner) running(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 			status.Message, status.Progress = old.Message, old.Progress
 		}
 	}
+	if r.GroupMissing {
+		status.Message = p.missing(r)
+	}
 	if p.Source.Stream && ready(r.Pod) {
 		if p.labelNode(r, true) {
 			status.State = flexlvmv1.ReplicaStreaming

@@ -79,7 +79,7 @@ type account struct {
 	reserved map[string]reservation
 	departed []departure       // in order of departure
 	growths  map[string]growth // by PersistentVolume, in addition to written
-	holds    map[heldOffer]hold
+	holds    map[volume.PoolName]hold
 }
 
 // A stray is a volume by its group and name.
@@ -145,16 +145,9 @@ type reservation struct {
 	writing bool
 }
 
-// A heldOffer is what a hold limits: what a pool offers to all volumes, or only what it offers to replicas.
-type heldOffer struct {
-	in       volume.PoolName
-	replicas bool
-}
-
 // A hold keeps a pool from offering a volume larger than size until a point in time, or until the pool
 // may have more room. The scheduler checks the claims of a pod one by one: if they do not fit together,
-// it would choose the same node again unless the node rejects the largest of them. Nor does it know that a
-// node cannot take another replica of a dataset.
+// it would choose the same node again unless the node rejects the largest of them.
 type hold struct {
 	size  volume.Bytes
 	until time.Time
@@ -163,7 +156,7 @@ type hold struct {
 func (l *Ledger) account(label string) *account {
 	a, there := l.accounts[label]
 	if !there {
-		a = &account{written: map[string]entry{}, reserved: map[string]reservation{}, growths: map[string]growth{}, holds: map[heldOffer]hold{}}
+		a = &account{written: map[string]entry{}, reserved: map[string]reservation{}, growths: map[string]growth{}, holds: map[volume.PoolName]hold{}}
 		l.accounts[label] = a
 	}
 	return a

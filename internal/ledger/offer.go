@@ -59,37 +59,12 @@ func (l *Ledger) offer(label string, class volume.Spec) (Offer, bool) {
 		}
 	}
 	o.Most = volume.Largest(free, class, p.extent)
-	o.Most = l.held(a, heldOffer{in: class.Pool()}, o.Most)
-	if class.Kind == volume.Dataset {
-		o.Most = l.held(a, heldOffer{class.Pool(), true}, o.Most)
+	if h, held := a.holds[class.Pool()]; held {
+		if l.now().Before(h.until) {
+			o.Most = min(o.Most, h.size)
+		} else {
+			delete(a.holds, class.Pool())
+		}
 	}
 	return o, true
-}
-
-// held returns how much of an offer is left by its hold.
-func (l *Ledger) held(a *account, offer heldOffer, most volume.Bytes) volume.Bytes {
-	h, there := a.holds[offer]
-	switch {
-	case !there:
-		return most
-	case !l.now().Before(h.until):
-		delete(a.holds, offer)
-		return most
-	}
-	return min(most, h.size)
-}
-
-// hold keeps the scheduler from choosing a node again for a volume that the node cannot take now, although it
-// offers enough room.
-func (l *Ledger) hold(a *account, offer heldOffer, w Want) {
-	a.holds[offer] = hold{w.Spec.Size - volume.Block, l.now().Add(holdTime)}
-}
-
-// HoldReplica does the same for a replica that a node cannot take because of another one of its dataset.
-func (l *Ledger) HoldReplica(node string, w Want) {
-	label := pv.NodeLabelValue(node)
-	l.mu.Lock()
-	l.hold(l.account(label), heldOffer{w.Spec.Pool(), true}, w)
-	l.mu.Unlock()
-	l.changed(label)
 }

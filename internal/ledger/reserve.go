@@ -54,12 +54,8 @@ func (l *Ledger) Reserve(node string, wants []Want, reads ...volume.Name) (map[v
 func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.Name) (uuids map[volume.PoolName]string, touched []string, err error) {
 	open, settled, touched := l.divide(wants)
 	a := l.account(label)
-	if why := cmp.Or(l.companionElsewhere(label, settled), a.unfit()); why != "" {
+	if why := cmp.Or(l.companionElsewhere(label, settled), a.unfit(wants)); why != "" {
 		return nil, touched, &NoRoom{Node: node, Why: why}
-	}
-	if barred, why := a.barredReplica(wants); why != "" {
-		l.hold(a, heldOffer{barred.Spec.Pool(), true}, barred)
-		return nil, append(touched, label), &NoRoom{Node: node, Why: why}
 	}
 	uuids = map[volume.PoolName]string{}
 	for _, in := range poolsFor(wants) {
@@ -75,7 +71,7 @@ func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.
 		why := cmp.Or(p.short(open, in, room), p.readsShort(open, in, max(0, room-kept), reads), p.lacksDevices(open, in, promise{room, kept, a.spread(in, p)}))
 		if why != "" {
 			if mayHold(wants, kept) && largest.charge().In(p.extent) <= room {
-				l.hold(a, heldOffer{in: in}, largest)
+				a.holds[in] = hold{largest.Spec.Size - volume.Block, l.now().Add(holdTime)}
 				touched = append(touched, label)
 			}
 			return nil, touched, &NoRoom{Node: node, Why: why, Short: true}
@@ -133,29 +129,21 @@ func (l *Ledger) companionElsewhere(label string, settled []Want) string {
 	return ""
 }
 
-// unfit returns why a node takes no volume at all, or "".
-func (a *account) unfit() string {
+// unfit returns why a node takes none of the wants, regardless of its room, or "".
+func (a *account) unfit(wants []Want) string {
 	if a.node == "" {
 		return "has not reported its volume groups; check `kubectl get nodestorages` and the pod of DaemonSet flexlvm-gc there"
 	}
 	if unread := a.unread(); unread != "" {
 		return unreadable(unread)
 	}
-	return ""
-}
-
-// barredReplica returns a replica among the wants that the node cannot take because of another volume of its
-// name, and why; "" if there is none.
-func (a *account) barredReplica(wants []Want) (barred Want, why string) {
-	for _, w := range wants {
-		if other := a.otherReplica(w); other != "" {
-			return w, fmt.Sprintf("has a replica of this dataset already, or is about to (PersistentVolume %q)", other)
-		}
-		if left := a.leftOver(w); left != "" {
-			return w, fmt.Sprintf("has a volume %s without a PersistentVolume, and a replica must not begin with what it holds; check it there with `flexlvm volumes show %s`, and give it up with `forget`", left, left)
-		}
+	if other := a.otherReplica(wants); other != "" {
+		return fmt.Sprintf("has a replica of this dataset already, or is about to (PersistentVolume %q)", other)
 	}
-	return Want{}, ""
+	if left := a.leftOver(wants); left != "" {
+		return fmt.Sprintf("has a volume %s without a PersistentVolume, and a replica must not begin with what it holds; check it there with `flexlvm volumes show %s`, and give it up with `forget`", left, left)
+	}
+	return ""
 }
 
 // unreadable returns why a node with such a PersistentVolume promises nothing more.
@@ -163,35 +151,39 @@ func unreadable(name string) string {
 	return fmt.Sprintf("is promised nothing more, as not even the pool of PersistentVolume %q can be read: upgrade the provisioner if a later release has written it, or else delete it and make it anew", name)
 }
 
-// otherReplica returns another PersistentVolume of the node, written, reserved or just deleted, whose volume has
-// the name of this replica; "" if there is none, or if the want is no replica.
-func (a *account) otherReplica(w Want) string {
-	name := w.charge().replica
-	if name == "" {
-		return ""
-	}
-	for other, e := range a.written {
-		if e.charge().replica == name && other != w.PV {
-			return other
+// otherReplica returns a PersistentVolume of the node, written, reserved or just deleted, whose volume has the
+// name of a replica among the wants, or "".
+func (a *account) otherReplica(wants []Want) string {
+	for _, w := range wants {
+		name := w.charge().replica
+		if name == "" {
+			continue
 		}
-	}
-	for other, r := range a.reserved {
-		if r.replica == name && other != w.PV {
-			return other
+		for other, e := range a.written {
+			if e.charge().replica == name && other != w.PV {
+				return other
+			}
 		}
-	}
-	for _, d := range a.departed {
-		if d.replica == name {
-			return d.name
+		for other, r := range a.reserved {
+			if r.replica == name && other != w.PV {
+				return other
+			}
+		}
+		for _, d := range a.departed {
+			if d.replica == name {
+				return d.name
+			}
 		}
 	}
 	return ""
 }
 
-// leftOver returns a stray volume of the node that has the name of this replica, or "".
-func (a *account) leftOver(w Want) volume.Name {
-	if name := w.charge().replica; name != "" && a.strays[stray{w.Spec.Group, name}] {
-		return name
+// leftOver returns a stray volume of the node that has the name of a replica among the wants, or "".
+func (a *account) leftOver(wants []Want) volume.Name {
+	for _, w := range wants {
+		if name := w.charge().replica; name != "" && a.strays[stray{w.Spec.Group, name}] {
+			return name
+		}
 	}
 	return ""
 }

@@ -82,9 +82,7 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.Summary = flexlvmv1.Summarize(is.Pools)
 	is.Volumes = int32(len(f.inventory.Volumes))
 	is.DeclaredVolumes = declaredVolumes(f, r.whyNotCreated)
-	is.Orphans = orphanStatus(f.result, r.healing)
-	is.OrphanCount = int32(len(is.Orphans))
-	is.Orphans = is.Orphans[:min(len(is.Orphans), maxOrphans)]
+	is.Orphans, is.OrphanCount = orphanList(orphanStatus(f.result, r.healing), orphansUnseen(f.inventory, was.Orphans))
 	unseen := releasedUnseen(f.inventory, was.Released)
 	is.Released = append(releasedStatus(f.result.Released, r.origin, was.Released, unseen), unseen...)
 	is.ReleasedCount = int32(len(f.result.Released) + len(unseen))
@@ -161,7 +159,7 @@ func readiness(f observation, r report) (bool, string, string) {
 	case f.result.OrphansBlocked != "":
 		return false, reasonOrphans, f.result.OrphansBlocked
 	case len(f.inventory.Pools) == 0:
-		return true, "NoPools", "LVM sees no volume group on this node; if there was one, bring its disks back (`flexlvm doctor --group GROUP` shows whether LVM's devices file hides them), otherwise name its disks in a VolumeGroup (docs/volume-groups.md; `kubectl describe nodestorage NODE` shows its result), or run `flexlvm vg create DEVICE` on it"
+		return true, flexlvmv1.ReasonNoPools, "LVM sees no volume group on this node; if there was one, bring its disks back (`flexlvm doctor --group GROUP` shows whether LVM's devices file hides them), otherwise name its disks in a VolumeGroup (docs/volume-groups.md; `kubectl describe nodestorage NODE` shows its result), or run `flexlvm vg create DEVICE` on it"
 	case r.dryRun:
 		return true, "DryRun", "the daemon runs with --dry-run: it logs what it would do and changes nothing"
 	}
@@ -244,6 +242,37 @@ func orphanStatus(r eviction.Result, healing map[string]bool) []flexlvmv1.Orphan
 		out = append(out, one)
 	}
 	return out
+}
+
+// orphanList returns the orphans for the NodeStorage, and their number. The unseen ones are recorded nowhere else, so
+// the list keeps all of them.
+func orphanList(seen, unseen []flexlvmv1.Orphan) ([]flexlvmv1.Orphan, int32) {
+	listed := seen[:min(len(seen), max(0, maxOrphans-len(unseen)))]
+	return slices.Concat(listed, unseen), int32(len(seen) + len(unseen))
+}
+
+// orphansUnseen returns the entries of the last list whose volumes cannot be seen now, because they may still be there.
+// They were listed before, so their number does not grow.
+func orphansUnseen(in inventory.Inventory, was []flexlvmv1.Orphan) (out []flexlvmv1.Orphan) {
+	for _, o := range was {
+		// The entry does not say which pool of its group the volume is in.
+		unreadable := slices.ContainsFunc(in.Pools, func(p inventory.Pool) bool {
+			return p.Name.Group() == volume.Group(o.Pool) && p.VolumesUnknown()
+		})
+		if !unreadable && !mayHoldUnseen(in, volume.PoolName(o.Pool)) || isOrphanSeen(in, o) {
+			continue
+		}
+		o.Problem = cmp.Or(o.Problem, "its volume group is not seen at present, or its pool cannot be read")
+		out = append(out, o)
+	}
+	return out
+}
+
+// isOrphanSeen reports whether an inventory has the volume of an entry, whose group may have been renamed.
+func isOrphanSeen(in inventory.Inventory, o flexlvmv1.Orphan) bool {
+	return slices.ContainsFunc(in.Volumes, func(v inventory.Volume) bool {
+		return string(v.Name) == o.Name && v.FS == o.FilesystemUUID && (v.FS != "" || string(v.Group) == o.Pool)
+	})
 }
 
 // sameStatus reports whether two statuses are equal except for their times.

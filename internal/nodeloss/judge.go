@@ -128,8 +128,11 @@ func missingNodes(nodes []nodeIdentity, volumes []localVolume) (missing []string
 	return missing, bearing
 }
 
-// retained reports whether only a person may decide about a volume.
+// retained reports whether only a person may decide about a volume: a snapshot stays until somebody deletes it.
 func (v localVolume) retained() bool {
+	if persistentvolume.IsSnapshot(v.object) {
+		return v.object.DeletionTimestamp == nil
+	}
 	phase := v.object.Status.Phase
 	return (phase == corev1.VolumeReleased || phase == corev1.VolumeFailed) && v.object.DeletionTimestamp == nil &&
 		v.object.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete

@@ -252,6 +252,11 @@ func TestJudgeLossOfNodes(t *testing.T) {
 				leftover("x", "old-1"), leftover("y", "old-2"), leftover("z", "old-3"))...), lost: 1,
 			want: []string{"on-node-1: release claim ClaimReleased"},
 		},
+		"snapshots of nodes that went long ago are no doubt": {
+			observed: observedOf([]string{"node-2", "node-3"}, append(volumesOn("node-1", "node-2", "node-3"),
+				lossVolume("x", "old-1", snapshot(t)), lossVolume("y", "old-2", snapshot(t)), lossVolume("z", "old-3", snapshot(t)))...), lost: 1,
+			want: []string{"on-node-1: release claim ClaimReleased"},
+		},
 		"long name there": {observed: func() observed {
 			s := observedOf([]string{"node-1"}, volumesOn("node-1", longName)...)
 			s.nodes = append(s.nodes, nodeIdentity{name: longName, hostname: "relabelled"})

@@ -17,6 +17,8 @@ func TestExported(t *testing.T) {
 	m.library.PersistentVolumeClaimProvisionFailedTotal.WithLabelValues("flexlvm", "").Inc()
 	m.library.PersistentVolumeClaimProvisionDurationSeconds.WithLabelValues("flexlvm", "").Observe(1)
 	m.warned("flexlvm", waitsRefused)
+	m.controllerFailing("datasets").Set(1)
+	m.controllerFailing("snapshots").Set(1)
 	// The dataset controller adds its metrics in the same process.
 	shown := dataset.NewMetrics()
 	shown.Show(types.NamespacedName{Namespace: "team", Name: "images"}, []flexlvmv1.VolumeStatus{{ID: "train", Nodes: []flexlvmv1.ReplicaStatus{{

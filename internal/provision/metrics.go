@@ -19,6 +19,7 @@ type Metrics struct {
 	waiting  *prometheus.CounterVec
 	leader   prometheus.Gauge
 	written  prometheus.Counter
+	failing  *prometheus.GaugeVec
 	nodeLoss *nodeloss.Metrics
 	growth   *growth.Metrics
 }
@@ -44,9 +45,13 @@ func NewMetrics() *Metrics {
 			Name: "flexlvm_provisioner_capacity_writes_total",
 			Help: "CSIStorageCapacity objects created, changed and deleted.",
 		}),
+		failing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "flexlvm_provisioner_controller_failing",
+			Help: "1 while a controller of the provisioner, such as that of datasets, fails and is started again.",
+		}, []string{"controller"}),
 	}
 	m.Registry.MustRegister(
-		m.refused, m.waiting, m.leader, m.written,
+		m.refused, m.waiting, m.leader, m.written, m.failing,
 		// The library's metrics on deletion are omitted: it counts volumes that were left to their
 		// nodes as deleted.
 		m.library.PersistentVolumeClaimProvisionTotal,
@@ -72,6 +77,11 @@ func (m *Metrics) warned(class, reason string) { m.waiting.WithLabelValues(class
 
 // published counts a write of a capacity.
 func (m *Metrics) published() { m.written.Inc() }
+
+// controllerFailing returns the gauge that records whether a controller fails.
+func (m *Metrics) controllerFailing(name string) prometheus.Gauge {
+	return m.failing.WithLabelValues(name)
+}
 
 // Leading records whether this process holds the lease.
 func (m *Metrics) Leading(yes bool) { m.leader.Set(serve.Bool(yes)) }

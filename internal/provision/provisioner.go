@@ -145,7 +145,7 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 	if err != nil {
 		return nil, state, err
 	}
-	if err := p.checkNoOtherReplica(request, spec, node.Name); err != nil {
+	if err := p.checkNoOtherReplica(request, node.Name); err != nil {
 		return nil, reschedule, err
 	}
 	sets, err := p.podVolumeSets(ctx, request, spec, node.Name)

@@ -107,7 +107,7 @@ func (p *Provisioner) checkOwnerOfReplica(ctx context.Context, r Request) error 
 
 // checkNoOtherReplica fails if the node has a replica of the dataset, or has not removed one yet: both
 // would have the same name. The ledger knows replicas whose PersistentVolumes are not written yet.
-func (p *Provisioner) checkNoOtherReplica(r Request, spec volume.Spec, node string) error {
+func (p *Provisioner) checkNoOtherReplica(r Request, node string) error {
 	hash, is := r.dataset()
 	if !is {
 		return nil
@@ -122,6 +122,5 @@ func (p *Provisioner) checkNoOtherReplica(r Request, spec volume.Spec, node stri
 	if len(others) == 0 {
 		return nil
 	}
-	p.Ledger.HoldReplica(node, ledger.Want{PV: r.PVName, Claim: r.Claim.Name, Spec: spec})
 	return &ledger.NoRoom{Node: node, Why: fmt.Sprintf("has a replica of this dataset already, or is not rid of it yet (PersistentVolume %q)", others[0].Name)}
 }

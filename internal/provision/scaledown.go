@@ -170,9 +170,10 @@ func (g *scaleDownGuard) retains(node string) (retains, reported bool, err error
 }
 
 // retainsVolumes reports whether a node has volumes that are kept without a PersistentVolume until a
-// person gives them up: retained volumes, including those of volume groups that the node does not see at
-// present, and orphans, such as the volumes that the API server lost when it was restored from a backup.
-// The cache holds only the fields that this function reads.
+// person gives them up: retained volumes, and orphans, such as the volumes that the API server lost when it was
+// restored from a backup, both including those of volume groups that the node does not see at present. The report
+// counts volumes with a problem as orphans. Orphaned replicas count, too: consumers may have written to them. The
+// cache holds only the fields that this function reads.
 func retainsVolumes(report *flexlvmv1.NodeStorage) bool {
 	retained := slices.ContainsFunc(report.Status.Pools, func(p flexlvmv1.Pool) bool {
 		return p.VolumesByState[string(volume.Retained)] > 0
@@ -180,19 +181,7 @@ func retainsVolumes(report *flexlvmv1.NodeStorage) bool {
 	unseen := slices.ContainsFunc(report.Status.Released, func(r flexlvmv1.ReleasedVolume) bool {
 		return r.Kept == flexlvmv1.KeptRetained
 	})
-	return retained || unseen || hasOrphansOfClaims(report)
-}
-
-// hasOrphansOfClaims reports whether a node has an orphan that may be the only copy of its data. A replica of a
-// dataset can be fetched again. The list of orphans is bounded, so any that it lacks count.
-func hasOrphansOfClaims(report *flexlvmv1.NodeStorage) bool {
-	var replicas int32
-	for _, orphan := range report.Status.Orphans {
-		if replica.IsVolumeName(orphan.Name) {
-			replicas++
-		}
-	}
-	return report.Status.OrphanCount > replicas
+	return retained || unseen || report.Status.OrphanCount > 0
 }
 
 // keepsNode reports whether a PersistentVolume that flexlvm has created, also of a discovered volume,

@@ -65,14 +65,14 @@ func reportingStatus(t *testing.T, change func(*flexlvmv1.NodeStorageStatus)) ca
 	return out
 }
 
-// orphans returns a node's status with so many orphans, of which these names are listed.
-func orphans(count int32, names ...string) func(*flexlvmv1.NodeStorageStatus) {
-	return func(s *flexlvmv1.NodeStorageStatus) {
-		s.OrphanCount = count
-		for _, name := range names {
-			s.Orphans = append(s.Orphans, flexlvmv1.Orphan{Pool: "flexlvm", Name: name})
-		}
-	}
+// orphans returns a node's status with so many orphans.
+func orphans(count int32) func(*flexlvmv1.NodeStorageStatus) {
+	return func(s *flexlvmv1.NodeStorageStatus) { s.OrphanCount = count }
+}
+
+// orphanedReplica changes a node's status to one with the orphan of a replica that consumers may have written to.
+func orphanedReplica(s *flexlvmv1.NodeStorageStatus) {
+	s.OrphanCount, s.Orphans = 1, []flexlvmv1.Orphan{{Pool: "flexlvm", Name: "ds-0123456789abcdef", Kind: string(volume.Dataset)}}
 }
 
 // inLateGroup returns a node's status with a released volume of a volume group that the node does not see.
@@ -213,17 +213,16 @@ func TestScaleDownIsDisabledWhileVolumesAreRetained(t *testing.T) {
 		reports cache.Store
 		want    map[string]string
 	}{
-		"one is retained":              {nil, reporting(t, "node-1", 1), ours},
-		"the last claim is gone":       {ours, reporting(t, "node-1", 1), ours},
-		"none is retained":             {ours, reporting(t, "node-1", 0), nil},
-		"nothing is reported":          {nil, reporting(t, "node-2", 1), nil},
-		"nothing is reported anymore":  {ours, reporting(t, "node-2", 1), ours},
-		"an orphan":                    {nil, reportingStatus(t, orphans(1, "pvc-1")), ours},
-		"a replica and an orphan":      {ours, reportingStatus(t, orphans(2, "ds-0123456789abcdef", "pvc-1")), ours},
-		"an orphan that is not listed": {ours, reportingStatus(t, orphans(2, "ds-0123456789abcdef")), ours},
-		"the orphan of a replica":      {ours, reportingStatus(t, orphans(1, "ds-0123456789abcdef")), nil},
-		"retained in a late group":     {ours, reportingStatus(t, inLateGroup(flexlvmv1.KeptRetained)), ours},
-		"given up in a late group":     {ours, reportingStatus(t, inLateGroup(flexlvmv1.KeptProblem)), nil},
+		"one is retained":             {nil, reporting(t, "node-1", 1), ours},
+		"the last claim is gone":      {ours, reporting(t, "node-1", 1), ours},
+		"none is retained":            {ours, reporting(t, "node-1", 0), nil},
+		"nothing is reported":         {nil, reporting(t, "node-2", 1), nil},
+		"nothing is reported anymore": {ours, reporting(t, "node-2", 1), ours},
+		"an orphan":                   {nil, reportingStatus(t, orphans(1)), ours},
+		"the orphan of a replica":     {nil, reportingStatus(t, orphanedReplica), ours},
+		"no orphan":                   {ours, reportingStatus(t, orphans(0)), nil},
+		"retained in a late group":    {ours, reportingStatus(t, inLateGroup(flexlvmv1.KeptRetained)), ours},
+		"given up in a late group":    {ours, reportingStatus(t, inLateGroup(flexlvmv1.KeptProblem)), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "uid", Annotations: tt.has}}

@@ -100,15 +100,14 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 	b.kubectl(t, "delete", "pv", retained.Name, "--wait=false")
 	s.gone(retained.Name)
 
-	// A snapshot stays until it is deleted.
-	s.phase(taken.Name, corev1.VolumeAvailable)
-	require.Equal(t, "1", b.metric(t, 8091, "flexlvm_provisioner_lost_nodes"))
-	b.kubectl(t, "delete", "pv", taken.Name, "--wait=false")
-	s.gone(taken.Name)
+	// A snapshot stays until it is deleted, and does not count meanwhile.
 	await.Until(t, longest, func() string {
 		lost := b.metric(t, 8091, "flexlvm_provisioner_lost_nodes")
 		return await.Missing(lost == "0", "%s lost nodes", lost)
 	})
+	s.phase(taken.Name, corev1.VolumeAvailable)
+	b.kubectl(t, "delete", "pv", taken.Name, "--wait=false")
+	s.gone(taken.Name)
 
 	// The drained node comes back, and its claim's pod runs nowhere else.
 	s.phase(drained.Name, corev1.VolumeBound)
