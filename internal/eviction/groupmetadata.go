@@ -47,9 +47,10 @@ func metadataFull(p inventory.Pool) string {
 // evictForMetadata evicts one unreferenced volume of a volume group whose LVM metadata area is too full, if evicting
 // all that may be evicted would certainly be enough: if volumes in use or of others fill the area, data is not given up
 // in vain. How much of the area one eviction frees is known only after the removal, so the next one waits for that.
+// That nothing of the area is free is no evidence that it is full: with lvmetad, LVM 2.02 always reports that.
 func (p *planner) evictForMetadata(pool *poolPlan) []Eviction {
 	group := pool.Name.Group()
-	if metadataExcess(pool.Pool) == 0 || pool.Name != volume.PoolOf(group, "") || p.freesMetadata(pool) {
+	if metadataExcess(pool.Pool) == 0 || pool.MetadataFree <= 0 || pool.Name != volume.PoolOf(group, "") || p.freesMetadata(pool) {
 		return nil
 	}
 	candidates := p.metadataCandidates(group)
@@ -121,6 +122,9 @@ func (p *planner) metadataAdvice(pool *poolPlan) string {
 	const advice = "delete claims that nobody needs, or create a group with a larger area (`flexlvm vg create`)"
 	candidates := p.metadataCandidates(pool.Name.Group())
 	switch {
+	case pool.MetadataFree <= 0:
+		return "LVM reports that nothing of it is free, as LVM 2.02 always does with lvmetad, so nothing is evicted for that; " +
+			"set `use_lvmetad = 0` in lvm.conf and stop lvmetad; if the area is really full, " + advice
 	case len(candidates) == 0:
 		return "no volume may be evicted for that; " + advice
 	case !p.enoughForMetadata(pool, candidates):

@@ -1,7 +1,9 @@
 package eviction_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,9 +39,19 @@ func TestPlanLVMMetadata(t *testing.T) {
 		scene func(thinScene)
 		want  []string
 	}{
-		"full":              {func(s thinScene) { useMetadata(s.Scene, 0) }, []string{"LVMMetadata old"}},
-		"one byte less":     {func(s thinScene) { useMetadata(s.Scene, -1) }, []string{}},
-		"size unknown":      {func(s thinScene) { useMetadata(s.Scene, 0); s.PoolNamed("flexlvm").MetadataSize = 0 }, []string{}},
+		"full":          {func(s thinScene) { useMetadata(s.Scene, 0) }, []string{"LVMMetadata old"}},
+		"one byte less": {func(s thinScene) { useMetadata(s.Scene, -1) }, []string{}},
+		"size unknown":  {func(s thinScene) { useMetadata(s.Scene, 0); s.PoolNamed("flexlvm").MetadataSize = 0 }, []string{}},
+		"nothing is reported free": {func(s thinScene) {
+			useMetadata(s.Scene, 0)
+			s.PoolNamed("flexlvm").MetadataFree = 0
+			s.manyReleased(200)
+		}, []string{}},
+		"one sector is free": {func(s thinScene) {
+			useMetadata(s.Scene, 0)
+			s.PoolNamed("flexlvm").MetadataFree = 512
+			s.manyReleased(200)
+		}, []string{"LVMMetadata old"}},
 		"just enough":       {func(s thinScene) { useMetadata(s.Scene, 3*least-1) }, []string{"LVMMetadata old"}},
 		"not enough":        {func(s thinScene) { useMetadata(s.Scene, 3*least) }, []string{}},
 		"others fill it":    {func(s thinScene) { useMetadata(s.Scene, volume.MiB/20) }, []string{}},
@@ -126,6 +138,13 @@ func (s thinScene) volumeNamed(name volume.Name) *inventory.Volume {
 	return &s.View.Volumes[i]
 }
 
+// manyReleased adds released volumes that were used later than the others and hold no room.
+func (s thinScene) manyReleased(n int) {
+	for i := range n {
+		s.Volume(fmt.Sprintf("many%d", i), unreferenced, 0, evictiontest.LastUsed(5.5))
+	}
+}
+
 func mirrored(v *inventory.Volume) { v.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 1} }
 
 // The report says why a group is closed, and what becomes of it.
@@ -143,6 +162,11 @@ func TestPlanLVMMetadataMessages(t *testing.T) {
 
 	useMetadata(s, 400)
 	require.Equal(t, full+"evicting what may be evicted (1 volume) may not be enough, so nothing is evicted for that"+advice, s.Plan().Pools[0].Closed)
+
+	s.View.Pools[0].MetadataFree = 0
+	require.Equal(t, "the usable half of LVM's metadata area of volume group flexlvm is 100% full, and from 90% on the group takes no new volumes; "+
+		"LVM reports that nothing of it is free, as LVM 2.02 always does with lvmetad, so nothing is evicted for that; "+
+		"set `use_lvmetad = 0` in lvm.conf and stop lvmetad; if the area is really full"+strings.Replace(advice, ";", ",", 1), s.Plan().Pools[0].Closed)
 }
 
 // A full area loses no more volumes than it takes until the group is open again.
