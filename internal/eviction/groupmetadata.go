@@ -68,10 +68,7 @@ func (p *planner) evictForMetadata(pool *poolPlan) []Eviction {
 // metadata area, in order, from all pools of the group except directory pools, whose volumes take none of it. If a pool
 // is stalled, there are none: the cause may be the group's.
 func (p *planner) metadataCandidates(group volume.Group) []*inventory.Volume {
-	stalled := func(pool *poolPlan) bool {
-		return pool.Name.Group() == group && pool.Directories == nil && pool.stalled()
-	}
-	if p.result.Blocked != "" || slices.ContainsFunc(p.pools, stalled) {
+	if p.result.Blocked != "" || p.stalledPool(group) != nil {
 		return nil
 	}
 	var out []*inventory.Volume
@@ -84,6 +81,17 @@ func (p *planner) metadataCandidates(group volume.Group) []*inventory.Volume {
 	}
 	slices.SortFunc(out, evictionOrder)
 	return out
+}
+
+// stalledPool returns a stalled pool of a volume group, except directory pools; nil if there is none.
+func (p *planner) stalledPool(group volume.Group) *poolPlan {
+	i := slices.IndexFunc(p.pools, func(pool *poolPlan) bool {
+		return pool.Name.Group() == group && pool.Directories == nil && pool.stalled()
+	})
+	if i < 0 {
+		return nil
+	}
+	return p.pools[i]
 }
 
 // enoughForMetadata reports whether evicting these volumes certainly lets a group take new volumes again, whose LVM
@@ -120,11 +128,15 @@ func (p *planner) freesMetadata(pool *poolPlan) bool {
 // metadataAdvice describes what becomes of a group whose LVM metadata area is too full.
 func (p *planner) metadataAdvice(pool *poolPlan) string {
 	const advice = "delete claims that nobody needs, or create a group with a larger area (`flexlvm vg create`)"
-	candidates := p.metadataCandidates(pool.Name.Group())
+	candidates, stalled := p.metadataCandidates(pool.Name.Group()), p.stalledPool(pool.Name.Group())
 	switch {
 	case pool.MetadataFree <= 0:
 		return "LVM reports that nothing of it is free, as LVM 2.02 always does with lvmetad, so nothing is evicted for that; " +
 			"set `use_lvmetad = 0` in lvm.conf and stop lvmetad; if the area is really full, " + advice
+	case p.result.Blocked != "":
+		return p.result.Blocked
+	case stalled != nil:
+		return stalled.describeUnfinished() + ", so nothing is evicted for that until that is corrected"
 	case len(candidates) == 0:
 		return "no volume may be evicted for that; " + advice
 	case !p.enoughForMetadata(pool, candidates):

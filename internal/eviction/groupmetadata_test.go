@@ -169,6 +169,36 @@ func TestPlanLVMMetadataMessages(t *testing.T) {
 		"set `use_lvmetad = 0` in lvm.conf and stop lvmetad; if the area is really full"+strings.Replace(advice, ";", ",", 1), s.Plan().Pools[0].Closed)
 }
 
+// The report names the cause of why nothing is evicted, which is not that nothing may be.
+func TestPlanLVMMetadataMessagesOfCauses(t *testing.T) {
+	for name, tt := range map[string]struct {
+		scene func(thinScene)
+		want  string
+	}{
+		"evictions are blocked": {func(s thinScene) { s.View.Cluster = "" },
+			"nothing is evicted: the UID of this cluster is not known, so no volume is known to be this cluster's; check the daemon's access to namespace kube-system"},
+		"removals have failed": {func(s thinScene) {
+			s.Volume("doomed_a", volume.Doomed, 1, evictiontest.WithProblem)
+			s.Volume("doomed_b", volume.Doomed, 1, evictiontest.WithProblem)
+		}, "2 volumes that were given up could not be removed (flexlvm/doomed_a: odd), so nothing is evicted for that until that is corrected"},
+		"removals have failed in another pool": {func(s thinScene) {
+			s.thinFailedRemoval("doomed_c")
+			s.thinFailedRemoval("doomed_d")
+		}, "2 volumes that were given up could not be removed (flexlvm/doomed_c: odd), so nothing is evicted for that until that is corrected"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newThinScene()
+			useMetadata(s.Scene, 0)
+			s.Volume("old", unreferenced, 1)
+			tt.scene(s)
+			const full = "the usable half of LVM's metadata area of volume group flexlvm is 90% full, and from 90% on the group takes no new volumes; "
+			for _, p := range s.Plan().Pools {
+				require.Equal(t, full+tt.want, p.Closed, p.Pool.Name)
+			}
+		})
+	}
+}
+
 // A full area loses no more volumes than it takes until the group is open again.
 func TestPlanLVMMetadataEnds(t *testing.T) {
 	s := evictiontest.New()
