@@ -16,6 +16,9 @@ const closedMetadataPercent = 90
 // a mirrored volume takes in addition.
 const leastMetadata volume.Bytes = 400
 
+// sector is the unit in which LVM reports how much of its metadata area is free, rounded down.
+const sector volume.Bytes = 512
+
 // MetadataUsedPercent returns how full the usable half of a group's LVM metadata area is: LVM writes each version of
 // the metadata next to the previous one.
 func MetadataUsedPercent(p inventory.Pool) int {
@@ -107,7 +110,7 @@ func (p *planner) enoughForMetadata(pool *poolPlan, candidates []*inventory.Volu
 			freed += leastMetadata * volume.Bytes(v.Devices())
 		}
 	}
-	return freed >= metadataExcess(pool.Pool)
+	return freed/sector*sector >= metadataExcess(pool.Pool)
 }
 
 // freesMetadata reports whether volumes of a group, whose own pool is given, free some of its LVM metadata area: they
