@@ -141,9 +141,9 @@ func (p *planner) metadataAdvice(pool *poolPlan) string {
 	case stalled != nil:
 		return stalled.describeUnfinished() + ", so nothing is evicted for that until that is corrected"
 	case len(candidates) == 0:
-		return "no volume may be evicted for that; " + advice
+		return "no volume may be evicted for that now; " + advice
 	case !p.enoughForMetadata(pool, candidates):
 		return fmt.Sprintf("evicting what may be evicted (%s) may not be enough, so nothing is evicted for that; %s", countVolumes(len(candidates)), advice)
 	}
-	return fmt.Sprintf("volumes are evicted until it is less full (%s may be); %s", countVolumes(len(candidates)), advice)
+	return fmt.Sprintf("volumes are evicted until it is less full (%s may be); to have fewer evicted, create a group with a larger area (`flexlvm vg create`)", countVolumes(len(candidates)))
 }

@@ -157,14 +157,14 @@ func TestPlanLVMMetadataMessages(t *testing.T) {
 	useMetadata(s, 0)
 	const full = "the usable half of LVM's metadata area of volume group flexlvm is 90% full, and from 90% on the group takes no new volumes; "
 	const advice = "; delete claims that nobody needs, or create a group with a larger area (`flexlvm vg create`)"
-	require.Equal(t, full+"no volume may be evicted for that"+advice, s.Plan().Pools[0].Closed)
+	require.Equal(t, full+"no volume may be evicted for that now"+advice, s.Plan().Pools[0].Closed)
 
 	s.Volume("old", unreferenced, 1)
 	require.Equal(t, full+"evicting what may be evicted (1 volume) may not be enough, so nothing is evicted for that"+advice, s.Plan().Pools[0].Closed)
 
 	s.Volume("used", unreferenced, 1, evictiontest.LastUsed(4.5))
 	r := s.Plan()
-	require.Equal(t, full+"volumes are evicted until it is less full (2 volumes may be)"+advice, r.Pools[0].Closed)
+	require.Equal(t, full+"volumes are evicted until it is less full (2 volumes may be); to have fewer evicted, create a group with a larger area (`flexlvm vg create`)", r.Pools[0].Closed)
 	require.Equal(t, full+"evicting this volume frees some of it, and 1 GiB of room: volume flexlvm/old of namespace db was given up 4h ago and last used 5h ago", r.Evictions[0].Message)
 
 	s.View.Pools[0].MetadataFree = 0
