@@ -135,7 +135,7 @@ func (o *undeleteOptions) undelete(ctx context.Context, c client.Client, out io.
 		case o.dryRun:
 			return fmt.Errorf("%w\nPersistentVolume %s already exists from an earlier run; without --dry-run its claim is created", err, again.Name)
 		default:
-			return o.finish(ctx, c, again, out)
+			return o.finish(ctx, c, again, there.nodeOf(again), out)
 		}
 	}
 	m, err := o.manifest(ctx, c, found)

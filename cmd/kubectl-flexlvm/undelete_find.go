@@ -11,6 +11,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/overview"
+	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
 // candidates is what the API reports about the volumes that the user may mean.
@@ -45,6 +46,17 @@ func (f candidates) pick(find func([]flexlvmv1.NodeStorage, overview.Wanted) (ov
 		return overview.Candidate{}, fmt.Errorf("check whether claim %s/%s has another volume: %w; --volume %s selects this volume without that check", f.wanted.Namespace, f.wanted.Claim, f.unknown, found.Released.Name)
 	}
 	return found, overview.CheckUnambiguous(found, f.wanted, f.still)
+}
+
+// nodeOf returns the name of a PersistentVolume's node. A name that is too long for the node label is in the reports.
+func (f candidates) nodeOf(object *corev1.PersistentVolume) string {
+	label := object.Labels[pv.LabelNode]
+	for i := range f.reports {
+		if name := f.reports[i].Name; pv.NodeLabelValue(name) == label {
+			return name
+		}
+	}
+	return label
 }
 
 // stillThere returns the PersistentVolumes of the claim that the claim does not use. They include those of

@@ -92,14 +92,48 @@ func TestUndelete(t *testing.T) {
 	out.Reset()
 	require.NoError(t, asked(nil).undelete(t.Context(), c, &out))
 	require.Contains(t, out.String(), "is ready again")
-	storage := &flexlvmv1.NodeStorage{}
-	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
-	storage.Status.Released = nil
-	require.NoError(t, c.Update(t.Context(), storage))
+	reportNothing(t, c)
 	out.Reset()
 	require.NoError(t, asked(nil).undelete(t.Context(), c, &out))
 	require.Equal(t, "claim shop/data exists and its volume pvc-3 is ready: there is nothing to restore\n", out.String())
 	require.ErrorContains(t, asked(func(o *undeleteOptions) { o.wanted.Namespace = "thief" }).undelete(t.Context(), c, &out), "no node reports")
+}
+
+// killedBeforeClaim runs undelete, and lets it fail between creating the PersistentVolume and the claim.
+func killedBeforeClaim(t *testing.T, c client.Client) {
+	t.Helper()
+	failing := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+		if _, is := o.(*corev1.PersistentVolumeClaim); is {
+			return errors.New("killed")
+		}
+		return c.Create(ctx, o, options...)
+	}})
+	require.ErrorContains(t, asked(nil).undelete(t.Context(), failing, &bytes.Buffer{}), "run undelete again to continue")
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "pvc-3"}, &corev1.PersistentVolume{}))
+}
+
+// reportNothing removes the released volume from the node's report.
+func reportNothing(t *testing.T, c client.Client) {
+	t.Helper()
+	storage := &flexlvmv1.NodeStorage{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
+	storage.Status.Released = nil
+	require.NoError(t, c.Update(t.Context(), storage))
+}
+
+// A node whose name is too long for a label is named in full.
+func TestUndeleteGoesOnWithALongNodeName(t *testing.T) {
+	long := strings.Repeat("n", 70)
+	c := cluster(t, brings(t), &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: long}})
+	killedBeforeClaim(t, c)
+	reportNothing(t, c)
+	object := &corev1.PersistentVolume{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "pvc-3"}, object))
+	object.Labels[pv.LabelNode] = pv.NodeLabelValue(long)
+	require.NoError(t, c.Update(t.Context(), object))
+	var out bytes.Buffer
+	require.NoError(t, asked(nil).undelete(t.Context(), c, &out))
+	require.Equal(t, "volume pvc-3 is ready again, for claim shop/data (on node "+long+")\n", out.String())
 }
 
 // Killed between creating the PersistentVolume and the claim, undelete creates the claim on the next
@@ -107,20 +141,10 @@ func TestUndelete(t *testing.T) {
 func TestUndeleteGoesOn(t *testing.T) {
 	for _, listed := range []bool{true, false} {
 		c := cluster(t, brings(t))
-		failing := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
-			if _, is := o.(*corev1.PersistentVolumeClaim); is {
-				return errors.New("killed")
-			}
-			return c.Create(ctx, o, options...)
-		}})
+		killedBeforeClaim(t, c)
 		var out bytes.Buffer
-		require.ErrorContains(t, asked(nil).undelete(t.Context(), failing, &out), "run undelete again to continue")
-		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "pvc-3"}, &corev1.PersistentVolume{}))
 		if !listed {
-			storage := &flexlvmv1.NodeStorage{}
-			require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
-			storage.Status.Released = nil
-			require.NoError(t, c.Update(t.Context(), storage))
+			reportNothing(t, c)
 		}
 		claim := &corev1.PersistentVolumeClaim{}
 		if !listed {

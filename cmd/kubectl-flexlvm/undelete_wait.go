@@ -114,8 +114,8 @@ func (o *undeleteOptions) agrees(there *corev1.PersistentVolume) error {
 	return nil
 }
 
-// finish creates the claim of an existing PersistentVolume.
-func (o *undeleteOptions) finish(ctx context.Context, c client.Client, object *corev1.PersistentVolume, out io.Writer) error {
+// finish creates the claim of an existing PersistentVolume, which is on this node.
+func (o *undeleteOptions) finish(ctx context.Context, c client.Client, object *corev1.PersistentVolume, node string, out io.Writer) error {
 	if err := o.agrees(object); err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (o *undeleteOptions) finish(ctx context.Context, c client.Client, object *c
 	if err := createClaim(ctx, c, claim); err != nil {
 		return err
 	}
-	return o.await(ctx, c, object, "on node "+object.Labels[pv.LabelNode], out)
+	return o.await(ctx, c, object, "on node "+node, out)
 }
 
 // completeReleased completes the names of claims that were deleted.

@@ -86,6 +86,9 @@ func judgeMetadata(check string, g lvm.VolumeGroup) []Finding {
 	left := percent(g.MetadataFree, usable)
 	detail := fmt.Sprintf("%s free of %s usable (%d %%)", g.MetadataFree, usable, left)
 	switch {
+	case g.MetadataFree <= 0:
+		return fail(check, detail+", as LVM 2.02 always reports with lvmetad, so the node daemon evicts nothing for it",
+			"if `lvmconfig global/use_lvmetad` is 1, set it to 0 in lvm.conf and stop lvmetad; if the area is really full, delete claims that nobody needs (never logical volumes by hand), or move to a group with a larger area (`flexlvm vg create --metadata-size`)")
 	case left < noMetadataLeft:
 		return fail(check, detail, do)
 	case left < lowMetadata:

@@ -16,6 +16,9 @@ const closedMetadataPercent = 90
 // a mirrored volume takes in addition.
 const leastMetadata volume.Bytes = 400
 
+// sector is the unit in which LVM reports how much of its metadata area is free, rounded down.
+const sector volume.Bytes = 512
+
 // MetadataUsedPercent returns how full the usable half of a group's LVM metadata area is: LVM writes each version of
 // the metadata next to the previous one.
 func MetadataUsedPercent(p inventory.Pool) int {
@@ -47,9 +50,10 @@ func metadataFull(p inventory.Pool) string {
 // evictForMetadata evicts one unreferenced volume of a volume group whose LVM metadata area is too full, if evicting
 // all that may be evicted would certainly be enough: if volumes in use or of others fill the area, data is not given up
 // in vain. How much of the area one eviction frees is known only after the removal, so the next one waits for that.
+// That nothing of the area is free is no evidence that it is full: with lvmetad, LVM 2.02 always reports that.
 func (p *planner) evictForMetadata(pool *poolPlan) []Eviction {
 	group := pool.Name.Group()
-	if metadataExcess(pool.Pool) == 0 || pool.Name != volume.PoolOf(group, "") || p.freesMetadata(pool) {
+	if metadataExcess(pool.Pool) == 0 || pool.MetadataFree <= 0 || pool.Name != volume.PoolOf(group, "") || p.freesMetadata(pool) {
 		return nil
 	}
 	candidates := p.metadataCandidates(group)
@@ -67,10 +71,7 @@ func (p *planner) evictForMetadata(pool *poolPlan) []Eviction {
 // metadata area, in order, from all pools of the group except directory pools, whose volumes take none of it. If a pool
 // is stalled, there are none: the cause may be the group's.
 func (p *planner) metadataCandidates(group volume.Group) []*inventory.Volume {
-	stalled := func(pool *poolPlan) bool {
-		return pool.Name.Group() == group && pool.Directories == nil && pool.stalled()
-	}
-	if p.result.Blocked != "" || slices.ContainsFunc(p.pools, stalled) {
+	if p.result.Blocked != "" || p.stalledPool(group) != nil {
 		return nil
 	}
 	var out []*inventory.Volume
@@ -83,6 +84,17 @@ func (p *planner) metadataCandidates(group volume.Group) []*inventory.Volume {
 	}
 	slices.SortFunc(out, evictionOrder)
 	return out
+}
+
+// stalledPool returns a stalled pool of a volume group, except directory pools; nil if there is none.
+func (p *planner) stalledPool(group volume.Group) *poolPlan {
+	i := slices.IndexFunc(p.pools, func(pool *poolPlan) bool {
+		return pool.Name.Group() == group && pool.Directories == nil && pool.stalled()
+	})
+	if i < 0 {
+		return nil
+	}
+	return p.pools[i]
 }
 
 // enoughForMetadata reports whether evicting these volumes certainly lets a group take new volumes again, whose LVM
@@ -98,7 +110,7 @@ func (p *planner) enoughForMetadata(pool *poolPlan, candidates []*inventory.Volu
 			freed += leastMetadata * volume.Bytes(v.Devices())
 		}
 	}
-	return freed >= metadataExcess(pool.Pool)
+	return freed/sector*sector >= metadataExcess(pool.Pool)
 }
 
 // freesMetadata reports whether volumes of a group, whose own pool is given, free some of its LVM metadata area: they
@@ -119,12 +131,19 @@ func (p *planner) freesMetadata(pool *poolPlan) bool {
 // metadataAdvice describes what becomes of a group whose LVM metadata area is too full.
 func (p *planner) metadataAdvice(pool *poolPlan) string {
 	const advice = "delete claims that nobody needs, or create a group with a larger area (`flexlvm vg create`)"
-	candidates := p.metadataCandidates(pool.Name.Group())
+	candidates, stalled := p.metadataCandidates(pool.Name.Group()), p.stalledPool(pool.Name.Group())
 	switch {
+	case pool.MetadataFree <= 0:
+		return "LVM reports that nothing of it is free, as LVM 2.02 always does with lvmetad, so nothing is evicted for that; " +
+			"set `use_lvmetad = 0` in lvm.conf and stop lvmetad; if the area is really full, " + advice
+	case p.result.Blocked != "":
+		return p.result.Blocked
+	case stalled != nil:
+		return stalled.describeUnfinished() + ", so nothing is evicted for that until that is corrected"
 	case len(candidates) == 0:
-		return "no volume may be evicted for that; " + advice
+		return "no volume may be evicted for that now; " + advice
 	case !p.enoughForMetadata(pool, candidates):
 		return fmt.Sprintf("evicting what may be evicted (%s) may not be enough, so nothing is evicted for that; %s", countVolumes(len(candidates)), advice)
 	}
-	return fmt.Sprintf("volumes are evicted until it is less full (%s may be); %s", countVolumes(len(candidates)), advice)
+	return fmt.Sprintf("volumes are evicted until it is less full (%s may be); to have fewer evicted, create a group with a larger area (`flexlvm vg create`)", countVolumes(len(candidates)))
 }

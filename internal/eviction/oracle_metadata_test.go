@@ -23,7 +23,7 @@ func (o oracle) checkMetadata(t *testing.T, seed uint64, got eviction.Result, gr
 	usable := group.MetadataSize / 2
 	closed := func(use volume.Bytes) bool { return group.MetadataSize > 0 && use*100 >= usable*90 }
 	use := usable - group.MetadataFree
-	if got.Blocked != "" || waits || !closed(use) || closed(use-volume.Bytes(400*len(left))) {
+	if got.Blocked != "" || waits || group.MetadataFree == 0 || !closed(use) || closed(use-volume.Bytes(400*len(left)/512*512)) {
 		require.Empty(t, evicted, "seed %d", seed)
 		return false
 	}

@@ -146,9 +146,12 @@ func randomScene(r *rand.Rand) *evictiontest.Scene {
 		exported := one(r, 12)
 		s.PoolNamed(volume.PoolName(g)).Exported, s.PoolNamed(volume.PoolName(g+"/thin")).Exported = exported, exported
 		if one(r, 2) { // the LVM metadata area is closed once 18,000 bytes are used
-			used := volume.Bytes(17000 + r.IntN(3000))
+			used, unknown := volume.Bytes(17500+r.IntN(1200)), one(r, 8)
 			for _, p := range []*inventory.Pool{s.PoolNamed(volume.PoolName(g)), s.PoolNamed(volume.PoolName(g + "/thin"))} {
 				p.MetadataSize, p.MetadataFree = 40000, 20000-used
+				if unknown { // small, so that one volume would be enough
+					p.MetadataSize, p.MetadataFree = 2000, 0
+				}
 			}
 		}
 	}

@@ -108,6 +108,9 @@ func (r *run) hashOne(ctx context.Context, e Entry) (string, error) {
 	if err := store.HashInto(ctx, both, io.NewSectionReader(file, 0, e.Bytes), make([]byte, maxBuffer)); err != nil {
 		return "", fmt.Errorf("read %s: %w", e.Path, err)
 	}
+	if e.CRC64 == "" {
+		return "", fmt.Errorf("%s: the manifest has no CRC of it, so nothing shows that it is as it was fetched; fetch into an empty directory", e.Path)
+	}
 	if e.CRC64 != store.Encode(crc.Sum(nil)) {
 		return "", fmt.Errorf("%s: %w", e.Path, errDisk)
 	}

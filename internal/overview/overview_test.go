@@ -104,6 +104,19 @@ func TestEveryProblemHasANextStep(t *testing.T) {
 	}
 }
 
+// While LVM reports that nothing of its metadata area is free, nothing is evicted for it, so the advice does not say that.
+func TestAdviceForMetadata(t *testing.T) {
+	for used, want := range map[int32]string{
+		80:  "from 90 % on, the node daemon evicts released volumes for it",
+		99:  "from 90 % on, the node daemon evicts released volumes for it",
+		100: "run flexlvm doctor --group flexlvm on the node; nothing is evicted while LVM reports that nothing of the area is free",
+	} {
+		s := overview.StatusOf([]flexlvmv1.NodeStorage{node("n", func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].MetadataUsedPercent = used })}, now)
+		require.Len(t, s.Nodes[0].Problems, 1, used)
+		require.Contains(t, s.Nodes[0].Problems[0].Next, want, used)
+	}
+}
+
 // Volume groups in which flexlvm has nothing are not judged, but empty groups and flexlvm's pools are.
 func TestGroupsOfOthersAreNoProblem(t *testing.T) {
 	full := flexlvmv1.Pool{Name: "rl", Layout: "linear", Size: resource.MustParse("100Gi"), ForeignVolumes: 2, MetadataUsedPercent: 99, Closed: "volume group rl is exported"}

@@ -181,6 +181,15 @@ const (
 	warnThinMetadata = 80
 )
 
+// metadataAdvice returns what to do about LVM's metadata area of a group. At 100 %, LVM reports that nothing of it is
+// free, which proves nothing (with lvmetad, it always reports that).
+func metadataAdvice(used int32, group string) string {
+	if used >= 100 {
+		return "run flexlvm doctor --group " + group + " on the node; nothing is evicted while LVM reports that nothing of the area is free, as LVM 2.02 always does with lvmetad"
+	}
+	return "from 90 % on, the node daemon evicts released volumes for it; if these are not enough, delete claims on the node, because the area cannot be enlarged"
+}
+
 func poolProblems(s *flexlvmv1.NodeStorage) (out []Problem) {
 	for _, p := range s.Status.Pools {
 		add := func(severity Severity, message, next string) {
@@ -197,7 +206,7 @@ func poolProblems(s *flexlvmv1.NodeStorage) (out []Problem) {
 			add(Warning, "takes no new volumes: "+p.Closed, "run flexlvm doctor --group "+group+" on the node")
 		}
 		if p.MetadataUsedPercent >= warnMetadata {
-			add(Warning, fmt.Sprintf("the usable half of LVM's metadata area is %d %% full", p.MetadataUsedPercent), "from 90 % on, the node daemon evicts released volumes for it; if these are not enough, delete claims on the node, because the area cannot be enlarged")
+			add(Warning, fmt.Sprintf("the usable half of LVM's metadata area is %d %% full", p.MetadataUsedPercent), metadataAdvice(p.MetadataUsedPercent, group))
 		}
 		if p.ThinMetadataPercent != nil && *p.ThinMetadataPercent >= warnThinMetadata {
 			add(Critical, fmt.Sprintf("the metadata of the thin pool is %d %% full", *p.ThinMetadataPercent), "on the node, run lvextend --poolmetadatasize +64M "+p.Name+
