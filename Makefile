@@ -23,7 +23,7 @@ SHELL       := /bin/bash
 SUITE        = test/suite.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated reference kubernetes test-unit test-s3 test-control test-vm test-cluster test-e2e test-daemon test-faults test-installer test-soak on-host test-modules campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
+.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated reference kubernetes test-unit test-s3 test-page test-control test-vm test-cluster test-e2e test-daemon test-faults test-installer test-soak on-host test-modules campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -70,26 +70,27 @@ step-test-daemon step-test-faults: step-test-e2e
 step-test-installer: step-test-faults
 step-test-soak: step-test-daemon step-test-installer
 
-# The linter, test-s3 and the unit tests run one after another beside test-vm and test-e2e, and test-control and
-# on-host after test-e2e, whose second half keeps both processors busy, so that the nodes share the processors with
+# The linter, test-s3, test-page and the unit tests run one after another beside test-vm and test-e2e, and test-control
+# and on-host after test-e2e, whose second half keeps both processors busy, so that the nodes share the processors with
 # one or two steps. on-host waits for test-control: if both could start, it would get the place of test-faults before
 # test-installer, on which test-soak waits. Helm is built first, or test-installer and test-modules would both build
 # it at the same time.
 step-lint: step-kubernetes
 step-test-s3: step-lint
-step-test-unit: step-test-s3 step-test-vm
+step-test-page: step-test-s3
+step-test-unit: step-test-page
 step-on-host: step-test-control step-helm
 step-test-control: step-test-e2e step-kubernetes
 step-test-installer: step-helm
 step-helm: step-test-vm
 
-# The unit tests and test-control have a lower priority than the nodes, but a higher one than the
+# The unit tests, test-page and test-control have a lower priority than the nodes, but a higher one than the
 # others: at nice 10 they would wait so long that some time out. Helm and Kubernetes are compiled at
 # normal priority: with nice, beside the nodes, it took over half an hour on a slow machine.
 step-lint step-test-s3 step-on-host: NICE = nice
-step-test-unit step-test-control: NICE = nice -n 5
+step-test-unit step-test-page step-test-control: NICE = nice -n 5
 
-STEPS = test-vm test-e2e test-daemon test-faults test-installer test-soak kubernetes lint test-s3 test-unit on-host test-control helm
+STEPS = test-vm test-e2e test-daemon test-faults test-installer test-soak kubernetes lint test-s3 test-page test-unit on-host test-control helm
 
 .PHONY: $(STEPS:%=step-%)
 $(STEPS:%=step-%): step-%:
@@ -174,9 +175,10 @@ CONTROL = ./test/cluster/provisioner ./test/cluster/dataset
 kubernetes: setup
 	@go run ./test/cluster/ctl build
 
-# The time to the page's first paint is measured, so no other of these tests runs beside it.
-test-control: setup kubernetes ## test the provisioner, the controller of datasets and the page for 1,000 nodes on a real control plane
-	@$(SUITE) test-page $(CLUSTER_TEST) -timeout 60m $(PAGE)
+test-page: setup kubernetes ## test the page for 1,000 nodes on a real control plane
+	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 60m $(PAGE)
+
+test-control: setup kubernetes ## test the provisioner and the controller of datasets on a real control plane
 	@$(SUITE) -q test-placement go test -C test/cluster/kubernetes -v ./placement
 	@$(SUITE) $@ go test -tags cluster -vet=off -count=1 -p 2 -v -timeout 100m $(CONTROL)
 
