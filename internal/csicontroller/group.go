@@ -153,7 +153,7 @@ func (s *Service) makeGroup(ctx context.Context, g group, there []*corev1.Persis
 		d, err := s.draft(ctx, g.sources[name], name, reserve)
 		if err == nil {
 			drafts, objects = append(drafts, d), append(objects, d.object)
-			err = mayJoin(drafts[0], d)
+			err = checkGroupable(drafts[0], d)
 		}
 		if err != nil {
 			return nil, s.rollback(ctx, there, err)
@@ -178,8 +178,8 @@ func (s *Service) makeGroup(ctx context.Context, g group, there []*corev1.Persis
 	return objects, nil
 }
 
-// mayJoin returns an error if a snapshot cannot be taken together with the first one of its group.
-func mayJoin(first, d draft) error {
+// checkGroupable returns an error if a snapshot cannot be taken together with the first one of its group.
+func checkGroupable(first, d draft) error {
 	switch {
 	case d.want.Spec.FSType == volume.Raw:
 		return status.Errorf(codes.FailedPrecondition, "PersistentVolume %q is a device without a file system, and nothing but its pod can hold still what is written to it; leave its claim out of the group, and snapshot it by itself", d.of.Name)

@@ -186,7 +186,7 @@ func (s *Service) reserve(drafts []draft) error {
 		wants = append(wants, d.want)
 	}
 	_, err := s.snapshots.Room.Reserve(node, wants)
-	if full := (*ledger.NoRoom)(nil); errors.As(err, &full) {
+	if full := (*ledger.NoRoomError)(nil); errors.As(err, &full) {
 		return status.Errorf(codes.FailedPrecondition, "a snapshot may come to hold all that its volume does, or as much as %s of its VolumeSnapshotClass says, and node %q %s", volume.OptionReserve, full.Node, full.Why)
 	}
 	return err

@@ -46,7 +46,7 @@ func (c *clerk) Reserve(node string, wants []ledger.Want, _ ...volume.Name) (map
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.full != "" {
-		return nil, &ledger.NoRoom{Node: node, Why: c.full}
+		return nil, &ledger.NoRoomError{Node: node, Why: c.full}
 	}
 	c.reserved = append(c.reserved, wants[0].PV)
 	return nil, nil

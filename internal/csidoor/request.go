@@ -73,7 +73,7 @@ func parsePublish(r *csi.NodePublishVolumeRequest) (publication, error) {
 	case r.GetVolumeCapability() == nil:
 		return publication{}, missingError(fieldCapability)
 	}
-	if err := p.capability(r.GetVolumeCapability()); err != nil {
+	if err := p.parseCapability(r.GetVolumeCapability()); err != nil {
 		return publication{}, err
 	}
 	h, err := parseHandle(r.GetVolumeId())
@@ -92,7 +92,7 @@ func parsePublish(r *csi.NodePublishVolumeRequest) (publication, error) {
 	if err := checkPod(r.GetTargetPath(), r.GetVolumeContext()[keyUID]); err != nil {
 		return publication{}, err
 	}
-	if err := p.key(r.GetSecrets()); err != nil {
+	if err := p.parseKey(r.GetSecrets()); err != nil {
 		return publication{}, err
 	}
 	if len(p.request.Options) > 0 && p.spec.ReadOnly {
@@ -113,8 +113,8 @@ func (p *publication) checkMode() error {
 	return nil
 }
 
-// key reads the key of an encrypted volume. For any other volume a Secret is refused.
-func (p *publication) key(secrets map[string]string) (err error) {
+// parseKey reads the key of an encrypted volume. For any other volume a Secret is refused.
+func (p *publication) parseKey(secrets map[string]string) (err error) {
 	switch {
 	case !p.spec.Encrypted && len(secrets) > 0:
 		return &volume.FieldError{Field: fieldSecrets, Reason: "belong to encrypted volumes, and this one is not; remove nodePublishSecretRef from the PersistentVolume"}
@@ -173,8 +173,8 @@ func podOf(target string) string {
 	return ""
 }
 
-// capability parses how the volume is to be used.
-func (p *publication) capability(c *csi.VolumeCapability) (err error) {
+// parseCapability parses how the volume is to be used.
+func (p *publication) parseCapability(c *csi.VolumeCapability) (err error) {
 	m := c.GetMount()
 	p.block = c.GetBlock() != nil
 	switch {

@@ -5,7 +5,7 @@
 //   - Judge: which volumes the API has positively given up.
 //   - Plan: which volumes are evicted, in which order, and why.
 //   - Steps: which steps are due in the eviction of datasets' replicas.
-//   - Copies, LocalVolumesToCreate, MayCreateAhead: which volumes to create now, before a pod mounts them.
+//   - ClonesToCreate, LocalVolumesToCreate, MayCreateAhead: which volumes to create now, before a pod mounts them.
 //
 // The decisions depend only on the View, not on the order of its lists. Nothing here infers from an absence
 // that a volume is unwanted: only the state unreferenced means that, and only a released or deleted

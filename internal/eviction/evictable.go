@@ -56,7 +56,7 @@ func removable(c *persistentvolume.Volume) bool {
 // referenced reports whether a PersistentVolume wants a volume, has the policy Retain for it, is to be a copy of it,
 // or cannot be parsed and may refer to it or be such a copy.
 func (x *index) referenced(v *inventory.Volume) bool {
-	_, isSource := x.copySources[KeyOf(v)]
+	_, isSource := x.cloneSources[KeyOf(v)]
 	return isSource || x.kept(v) || x.unreadable[v.Name]
 }
 

@@ -107,7 +107,7 @@ func (p *planner) evictForHeadroom(pool *poolPlan) []Eviction {
 		return nil
 	}
 	cause := fmt.Sprintf("pool %s has %s, and %s is kept free for future claims (%s %s)",
-		pool.Name, pool.room(), p.headroom(pool, recent), flagHeadroom, p.policy.Headroom.String())
+		pool.Name, pool.describeRoom(), p.headroom(pool, recent), flagHeadroom, p.policy.Headroom.String())
 	return p.evict(pool, slices.Clone(pool.queue[:n]), ReasonHeadroom, cause)
 }
 

@@ -49,9 +49,9 @@ func Judge(view View) []Verdict {
 			v.Why = fmt.Sprintf("%s, but its volume stays as it is: %s", c.Evidence(), x.obstacle(c))
 		case x.keptAfterRestore(view, c) != "":
 			v.Why = fmt.Sprintf("%s, but its volume stays as it is: %s", c.Evidence(), x.keptAfterRestore(view, c))
-		case x.beingCopied(c) != "":
+		case x.beingCloned(c) != "":
 			v.Action = ActionWait
-			v.Why = fmt.Sprintf("%s, but its volume stays as it is: PersistentVolume %s is to become a copy of it, which is not created yet; it is released when that is done, or when that PersistentVolume is deleted", c.Evidence(), x.beingCopied(c))
+			v.Why = fmt.Sprintf("%s, but its volume stays as it is: PersistentVolume %s is to become a copy of it, which is not created yet; it is released when that is done, or when that PersistentVolume is deleted", c.Evidence(), x.beingCloned(c))
 		default:
 			v.Action = ActionRelease
 			v.To, v.Why = x.release(c)

@@ -56,7 +56,7 @@ func (p *poolPlan) whyPromised(g goal, now room) string {
 	if served := len(g.served); served < len(p.demands) {
 		which = fmt.Sprintf(", of which %d with %s can be served", served, g.target)
 	}
-	return fmt.Sprintf("%s%s, and pool %s has %s%s", p.promises(), which, p.Name, p.room(), p.deviceShortage(now))
+	return fmt.Sprintf("%s%s, and pool %s has %s%s", p.describePromises(), which, p.Name, p.describeRoom(), p.deviceShortage(now))
 }
 
 // deviceShortage describes which devices have too little room for a demand although the pool has enough in total; empty
@@ -73,13 +73,13 @@ func (p *poolPlan) deviceShortage(r room) string {
 
 // whyThinGrowth describes for which growth room is made.
 func (p *poolPlan) whyThinGrowth(growth volume.Bytes) string {
-	return fmt.Sprintf("a volume is promised to grow by %s, which must be free at one moment, and pool %s has %s", growth, p.Name, p.room())
+	return fmt.Sprintf("a volume is promised to grow by %s, which must be free at one moment, and pool %s has %s", growth, p.Name, p.describeRoom())
 }
 
-// promises describes the promised volumes of the pool, the first by name.
-func (p *poolPlan) promises() string {
+// describePromises describes the promised volumes of the pool, the first by name.
+func (p *poolPlan) describePromises() string {
 	if len(p.demands) == 0 {
-		return "volumes on this node need " + p.overwriting()
+		return "volumes on this node need " + p.describeOverwriting()
 	}
 	first := p.demands[0].pv
 	verb := "needs"
@@ -92,13 +92,13 @@ func (p *poolPlan) promises() string {
 	}
 	also := ""
 	if p.shared > 0 {
-		also = ", with " + p.overwriting()
+		also = ", with " + p.describeOverwriting()
 	}
 	return fmt.Sprintf("%s promised on this node (%s) %s %s%s", countVolumes(len(p.demands)), whom, verb, p.roundUp(p.result.Promised), also)
 }
 
-// room describes the room that is free or about to be.
-func (p *poolPlan) room() string {
+// describeRoom describes the room that is free or about to be.
+func (p *poolPlan) describeRoom() string {
 	out := p.roundDown(freeToAllocate(p.Pool)).String() + " free"
 	if p.pending > 0 {
 		out += fmt.Sprintf(" and %s about to be free", p.roundDown(p.pending))
@@ -129,7 +129,7 @@ func (p *planner) setPressure(pool *poolPlan) {
 	}
 	free := room{freeToAllocate(pool.Pool), freeOn(pool.Pool)}
 	if shortage := pool.deviceShortage(free); shortage != "" || pool.result.Promised > free.total {
-		why = append(why, fmt.Sprintf("%s, and pool %s has %s%s", pool.promises(), pool.Name, pool.room(), shortage))
+		why = append(why, fmt.Sprintf("%s, and pool %s has %s%s", pool.describePromises(), pool.Name, pool.describeRoom(), shortage))
 	}
 	if full := p.thinMetadataFull(pool); full != "" {
 		why = append(why, full)
@@ -145,10 +145,10 @@ func (p *planner) setShortfall(pool *poolPlan) {
 	reach := pool.allocatableSoon() + pool.reclaimable()
 	if missing := pool.result.Promised - reach; missing > 0 {
 		pool.result.Shortfall = missing
-		why = append(why, fmt.Sprintf("%s, and pool %s can give %s: %s is missing", pool.promises(), pool.Name, pool.roundDown(reach), pool.roundUp(missing)))
+		why = append(why, fmt.Sprintf("%s, and pool %s can give %s: %s is missing", pool.describePromises(), pool.Name, pool.roundDown(reach), pool.roundUp(missing)))
 	} else if shortfall, shortage := pool.deviceShortfall(); shortfall > 0 {
 		pool.result.Shortfall = shortfall
-		why = append(why, fmt.Sprintf("%s, and pool %s can give %s%s: %s is missing there", pool.promises(), pool.Name, pool.roundDown(reach), shortage, pool.roundUp(shortfall)))
+		why = append(why, fmt.Sprintf("%s, and pool %s can give %s%s: %s is missing there", pool.describePromises(), pool.Name, pool.roundDown(reach), shortage, pool.roundUp(shortfall)))
 	}
 	if t := p.reportedThresholds(pool); p.overHigh(pool, t) && !p.mayStayFull(pool) {
 		if excess := pool.used() - pool.reclaimable() - t.low; !pool.postponed {

@@ -97,8 +97,8 @@ func (x *index) checkUnwanted(view View, v *inventory.Volume) error {
 		return fmt.Errorf("a PersistentVolume that cannot be read may name volume %s; its event VolumeNeedsAttention says what to do", key)
 	case v.State != volume.Unreferenced && v.State != volume.Retained && v.InUse():
 		return fmt.Errorf("volume %s is in use on the node", key)
-	case x.copySources[key] != "":
-		return fmt.Errorf("PersistentVolume %s is to become a copy of volume %s, which is not created yet", x.copySources[key], key)
+	case x.cloneSources[key] != "":
+		return fmt.Errorf("PersistentVolume %s is to become a copy of volume %s, which is not created yet", x.cloneSources[key], key)
 	}
 	return nil
 }

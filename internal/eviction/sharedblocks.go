@@ -69,7 +69,7 @@ func isVolumeOf(v *inventory.Volume, c *persistentvolume.Volume) bool {
 	return (v.State == volume.Creating || v.State == volume.Ready) && v.Cluster == c.Cluster && (c.FS == "" || v.FS == c.FS)
 }
 
-// overwriting describes what PersistentVolumes need for shared blocks.
-func (p *poolPlan) overwriting() string {
+// describeOverwriting describes what PersistentVolumes need for shared blocks.
+func (p *poolPlan) describeOverwriting() string {
 	return fmt.Sprintf("%s to overwrite what copies and snapshots share", p.roundUp(p.shared))
 }

@@ -116,8 +116,8 @@ type index struct {
 	keptByGroupUUID map[groupUUIDKey]bool
 	// wantedByName is like wanted, whatever the group, because a group may have been renamed on the node.
 	wantedByName map[volume.Name]string
-	// copySources holds the sources of copies that are not created yet, with the copy's PersistentVolume.
-	copySources map[Key]string
+	// cloneSources holds the sources of copies that are not created yet, with the copy's PersistentVolume.
+	cloneSources map[Key]string
 	// solePV is the only PersistentVolume that names a volume; nil if there are several.
 	solePV     map[Key]*persistentvolume.Volume
 	unreadable map[volume.Name]bool // names that an unreadable PersistentVolume may mean
@@ -133,7 +133,7 @@ func newIndex(view View) index {
 		wantedByName:    make(map[volume.Name]string, len(view.PersistentVolumes)),
 		retained:        map[Key]bool{},
 		keptByGroupUUID: map[groupUUIDKey]bool{},
-		copySources:     map[Key]string{},
+		cloneSources:    map[Key]string{},
 		solePV:          make(map[Key]*persistentvolume.Volume, len(view.PersistentVolumes)),
 		unreadable:      make(map[volume.Name]bool, len(view.Unreadable)),
 	}
@@ -186,8 +186,8 @@ func (x *index) add(view View, c *persistentvolume.Volume) {
 	if (retained || wanted) && c.GroupUUID != "" {
 		x.keptByGroupUUID[groupUUIDKey{c.GroupUUID, c.Volume}] = true
 	}
-	if x.unfinishedCopy(view, c) {
-		setMin(x.copySources, Key{c.Group, c.CloneOf}, c.PV)
+	if x.unfinishedClone(view, c) {
+		setMin(x.cloneSources, Key{c.Group, c.CloneOf}, c.PV)
 	}
 }
 

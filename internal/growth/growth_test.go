@@ -212,7 +212,7 @@ func TestCapacityThatWasWrittenUnasked(t *testing.T) {
 				require.NotEmpty(t, w.words("data"))
 				require.True(t, w.kubelet("data"))
 				offer, _ := w.ledger.Offer("n1", w.spec)
-				require.Greater(t, offer.Most, 50*gib, "others have their room again")
+				require.Greater(t, offer.MaxVolumeSize, 50*gib, "others have their room again")
 
 				w.ask("data", 5*gib)
 				w.settle()
@@ -281,7 +281,7 @@ func TestGrantedOutlivesTheProvisioner(t *testing.T) {
 	larger := capacity(w.object("data"))
 	require.Equal(t, int64(60*gib), larger.Value())
 	offer, _ := w.ledger.Offer("n1", w.spec)
-	require.Less(t, offer.Most, 40*gib, "and is kept")
+	require.Less(t, offer.MaxVolumeSize, 40*gib, "and is kept")
 }
 
 // A growth that fails on the node is taken back, so that its pod starts. It is retried later, or immediately if the
@@ -362,7 +362,7 @@ func TestAnswerLost(t *testing.T) {
 	w.serve()
 	for range 2 {
 		offer, _ := w.ledger.Offer("n1", w.spec)
-		require.Less(t, offer.Most, 40*gib)
+		require.Less(t, offer.MaxVolumeSize, 40*gib)
 		w.ledger.NotWritten(w.object("data"))
 	}
 }

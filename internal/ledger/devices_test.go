@@ -47,7 +47,7 @@ func TestLedgerOffersWhatMayBeEvictedFromEachDevice(t *testing.T) {
 			for layout, want := range map[volume.Layout]volume.Bytes{volume.Linear: 78 * volume.GiB, volume.Striped: tt.striped, volume.Raid1: tt.raid1} {
 				offer, has := b.Offer("node-1", volume.Spec{Group: "flexlvm", Layout: layout})
 				require.True(t, has)
-				require.InDelta(t, float64(want), float64(offer.Most), float64(volume.GiB), "%s: %s", layout, offer.Most)
+				require.InDelta(t, float64(want), float64(offer.MaxVolumeSize), float64(volume.GiB), "%s: %s", layout, offer.MaxVolumeSize)
 			}
 		})
 	}
@@ -56,7 +56,7 @@ func TestLedgerOffersWhatMayBeEvictedFromEachDevice(t *testing.T) {
 		given.Status.Pools[0].ReclaimableReplicas = ledgertest.Quantity(20 * volume.GiB)
 		b := ledgertest.New(t, given)
 		offer, _ := b.Offer("node-1", volume.Spec{Group: "flexlvm", Layout: volume.Raid1, Kind: volume.Dataset})
-		require.InDelta(t, float64(19*volume.GiB), float64(offer.Most), float64(volume.GiB))
+		require.InDelta(t, float64(19*volume.GiB), float64(offer.MaxVolumeSize), float64(volume.GiB))
 	})
 }
 
@@ -151,7 +151,7 @@ func (n *simulated) promiseWide(t *testing.T, b *ledgertest.Books, r *rand.Rand,
 		w.Spec.Stripes = 2 + r.IntN(len(n.PoolNamed("flexlvm").Devices)-1)
 	}
 	offer, _ := b.Offer("node-1", w.Spec)
-	part := offer.Most / volume.Bytes(1+r.IntN(3))
+	part := offer.MaxVolumeSize / volume.Bytes(1+r.IntN(3))
 	w.Spec.Size = part - part%volume.Block
 	if w.Spec.Size == 0 {
 		return 0

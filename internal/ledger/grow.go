@@ -289,14 +289,14 @@ func (e extension) atOnce() volume.Bytes {
 // judgeThin decides in a thin pool whose promises permit the growth: the whole increase must be, or
 // become, free at the same time.
 func (e extension) judgeThin(p pool) Answer {
-	once, most := e.atOnce(), p.unused+p.removing+p.reclaimable-p.replicas
+	needed, available := e.atOnce(), p.unused+p.removing+p.reclaimable-p.replicas
 	switch {
-	case once <= p.unused:
+	case needed <= p.unused:
 		return e.granted()
-	case once <= most:
-		return e.makingRoom(p, once)
+	case needed <= available:
+		return e.makingRoom(p, needed)
 	}
-	return Answer{Waiting, fmt.Sprintf("%s must be free at one moment in %s %q, where %s are, and %s may be evicted", AmountOf(once), e.in.Noun(), e.in, AmountOf(p.unused), AmountOf(p.reclaimable-p.replicas))}
+	return Answer{Waiting, fmt.Sprintf("%s must be free at one moment in %s %q, where %s are, and %s may be evicted", AmountOf(needed), e.in.Noun(), e.in, AmountOf(p.unused), AmountOf(p.reclaimable-p.replicas))}
 }
 
 // judgeDevices decides for a layout of several devices, each of which must have its share free.

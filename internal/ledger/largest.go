@@ -4,15 +4,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// mostClasses limits how many classes are cached; beyond that, all are dropped. The ledger does not
+// maxClasses limits how many classes are cached; beyond that, all are dropped. The ledger does not
 // learn when a class is deleted.
-const mostClasses = 200
+const maxClasses = 200
 
 // A Largest is the largest offer of a set of nodes to volumes of a class.
 type Largest struct {
-	Node  string       // with the largest offer; empty if none of the nodes has the pool
-	Most  volume.Bytes // the largest usable size that a volume may have
-	Nodes int          // with the pool
+	Node          string       // with the largest offer; empty if none of the nodes has the pool
+	MaxVolumeSize volume.Bytes // the largest usable size that a volume may have
+	Nodes         int          // with the pool
 	// Closed is why Node takes no new volumes, phrased to follow its name. It is set only if no node
 	// can offer any room and one is closed; Node then is the first closed one by label.
 	Closed string
@@ -30,8 +30,8 @@ type classOffers struct {
 
 // A largestOffer is the part of an Offer that classOffers keep.
 type largestOffer struct {
-	most   volume.Bytes
-	closed string
+	maxVolumeSize volume.Bytes
+	closed        string
 }
 
 // Largest returns the largest offer to volumes of a class among the nodes for which allows returns
@@ -56,7 +56,7 @@ func (l *Ledger) largest(s *classOffers, first string, nodes int) Largest {
 	if first == "" {
 		return Largest{Reported: l.reported()}
 	}
-	return Largest{Node: l.accounts[first].node, Most: s.offers[first].most, Closed: s.offers[first].closed, Nodes: nodes}
+	return Largest{Node: l.accounts[first].node, MaxVolumeSize: s.offers[first].maxVolumeSize, Closed: s.offers[first].closed, Nodes: nodes}
 }
 
 // reported counts the nodes that have reported.
@@ -87,7 +87,7 @@ func (l *Ledger) among(s *classOffers, allows func(node string) bool) Largest {
 func (l *Ledger) offersTo(class volume.Spec) *classOffers {
 	s, known := l.byClass[class]
 	if !known {
-		if len(l.byClass) >= mostClasses {
+		if len(l.byClass) >= maxClasses {
 			clear(l.byClass)
 		}
 		s = &classOffers{offers: map[string]largestOffer{}, stale: map[string]bool{}}
@@ -113,7 +113,7 @@ func (l *Ledger) recompute(s *classOffers, label string, class volume.Spec) {
 		delete(s.offers, label)
 		return
 	}
-	s.offers[label] = largestOffer{offer.Most, offer.Closed}
+	s.offers[label] = largestOffer{offer.MaxVolumeSize, offer.Closed}
 	if s.first != "" && s.before(label, s.first) {
 		s.first = label
 	}
@@ -134,8 +134,8 @@ func (s *classOffers) find() {
 func (s *classOffers) before(a, b string) bool {
 	x, y := s.offers[a], s.offers[b]
 	switch {
-	case x.most != y.most:
-		return x.most > y.most
+	case x.maxVolumeSize != y.maxVolumeSize:
+		return x.maxVolumeSize > y.maxVolumeSize
 	case (x.closed == "") != (y.closed == ""):
 		return x.closed != ""
 	}

@@ -21,8 +21,8 @@ func scanned(l *ledger.Ledger, class volume.Spec, allows func(node string) bool)
 		if !has || allows != nil && !allows(node) {
 			continue
 		}
-		if out.Nodes++; out.Node == "" || offer.Most > out.Most || offer.Most == out.Most && offer.Closed != "" && out.Closed == "" {
-			out.Node, out.Most, out.Closed = node, offer.Most, offer.Closed
+		if out.Nodes++; out.Node == "" || offer.MaxVolumeSize > out.MaxVolumeSize || offer.MaxVolumeSize == out.MaxVolumeSize && offer.Closed != "" && out.Closed == "" {
+			out.Node, out.MaxVolumeSize, out.Closed = node, offer.MaxVolumeSize, offer.Closed
 		}
 	}
 	if out.Nodes == 0 {
@@ -97,7 +97,7 @@ func TestLargestSaysWhyNodesTakeNone(t *testing.T) {
 	not := func(node string) bool { return node != "node-2" }
 	require.Equal(t, ledger.Largest{Node: "node-3", Nodes: 2, Closed: closed}, b.Largest(class, not))
 	b.Report(ledgertest.Report("node-1", ledgertest.OneGiB))
-	require.Equal(t, ledger.Largest{Node: "node-1", Nodes: 2, Most: volume.GiB}, b.Largest(class, not))
+	require.Equal(t, ledger.Largest{Node: "node-1", Nodes: 2, MaxVolumeSize: volume.GiB}, b.Largest(class, not))
 }
 
 // crowd returns a ledger of many nodes with many volumes.

@@ -26,9 +26,9 @@ const (
 	// later, but by default it gives up a request after a minute, too. Another attempt reserves the room
 	// again.
 	ReservationTime = 10 * time.Minute
-	// CompanionTime is the same for a claim that only waits for its turn: the scheduler assigns the
-	// node to all claims of a pod within seconds.
-	CompanionTime = time.Minute
+	// OtherClaimTime is the same for another claim of the pod, which only waits for its turn: the
+	// scheduler assigns the node to all claims of a pod within seconds.
+	OtherClaimTime = time.Minute
 	// holdTime is how long a node offers less than it has; see hold.
 	holdTime = time.Minute
 )
@@ -140,8 +140,8 @@ func (e entry) charge() charge {
 type reservation struct {
 	charge
 	until time.Time
-	// writing: the PersistentVolume may be written at any moment. If false, the room is reserved for a
-	// companion that waits for its turn.
+	// writing: the PersistentVolume may be written at any moment. If false, the room is reserved for
+	// another claim of the pod, which waits for its turn.
 	writing bool
 }
 
@@ -199,14 +199,14 @@ func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.PoolName]pool {
 	return out
 }
 
-// mostDevices is how many devices of a pool a node reports.
-const mostDevices = 128
+// maxDevices is how many devices of a pool a node reports.
+const maxDevices = 128
 
 // unusedOf returns the free room of a pool without that of devices that LVM may not allocate from, which are not in
-// DeviceFree. A list of mostDevices may lack others, too.
+// DeviceFree. A list of maxDevices may lack others, too.
 func unusedOf(p flexlvmv1.Pool) volume.Bytes {
 	unused := volume.Bytes(p.Free.Value())
-	if n := len(p.DeviceFree); n == 0 || n >= mostDevices {
+	if n := len(p.DeviceFree); n == 0 || n >= maxDevices {
 		return unused
 	}
 	var sum volume.Bytes

@@ -74,27 +74,27 @@ func TestLedgerServesAPodWholeOrNotAtAll(t *testing.T) {
 
 	// A hold keeps the scheduler, which checks the claims one by one, from choosing the node again.
 	offer, _ := b.Offer("node-1", volume.Spec{Group: "flexlvm"})
-	require.Equal(t, volume.GiB-volume.Block, offer.Most)
+	require.Equal(t, volume.GiB-volume.Block, offer.MaxVolumeSize)
 	b.Now = b.Now.Add(2 * time.Minute)
 	offer, _ = b.Offer("node-1", volume.Spec{Group: "flexlvm"})
-	require.Greater(t, offer.Most, volume.GiB, "but others not for ever")
+	require.Greater(t, offer.MaxVolumeSize, volume.GiB, "but others not for ever")
 
 	require.Error(t, b.Take("node-1", three...))
 	b.Report(ledgertest.Report("node-1", 4*ledgertest.OneGiB))
 	offer, _ = b.Offer("node-1", volume.Spec{Group: "flexlvm"})
-	require.Greater(t, offer.Most, volume.GiB, "and not once there may be room")
+	require.Greater(t, offer.MaxVolumeSize, volume.GiB, "and not once there may be room")
 
 	require.NoError(t, b.Take("node-2", three...))
 	require.Less(t, b.Room("node-2"), 8*volume.MiB)
-	// The companions come one after the other, and find their reservations.
+	// The other claims come one after the other, and find their reservations.
 	b.Written(ledgertest.PersistentVolume("node-2", three[0]))
 	require.NoError(t, b.Take("node-2", three[1], three[0], three[2]))
 	require.Less(t, b.Room("node-2"), 8*volume.MiB)
 	require.Error(t, b.Take("node-2", ledgertest.Want("d", volume.GiB)))
 }
 
-// A companion whose PersistentVolume exists keeps its room, which must not be promised to the pod's other claims.
-func TestLedgerCountsACompanionThatIsWritten(t *testing.T) {
+// A claim whose PersistentVolume exists keeps its room, which must not be promised to the pod's other claims.
+func TestLedgerCountsAnotherClaimThatIsWritten(t *testing.T) {
 	b := ledgertest.New(t, ledgertest.Report("node-1", 2*ledgertest.OneGiB+ledgertest.OneGiB/2))
 	b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB)))
 	b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want("other", volume.GiB)))
@@ -112,7 +112,7 @@ func TestLedgerReservationsMoveAndLapse(t *testing.T) {
 
 	require.NoError(t, b.Take("node-1", ledgertest.Want("a", volume.GiB), ledgertest.Want("c", volume.GiB)))
 	b.Now = b.Now.Add(61 * time.Second)
-	require.Equal(t, ledgertest.OneGiB, b.Room("node-1"), "a companion whose turn never came")
+	require.Equal(t, ledgertest.OneGiB, b.Room("node-1"), "another claim whose turn never came")
 	b.Now = b.Now.Add(5 * time.Minute)
 	require.Equal(t, ledgertest.OneGiB, b.Room("node-1"), "its write may still be under way")
 	b.Now = b.Now.Add(5 * time.Minute)
@@ -234,7 +234,7 @@ func TestLedgerRefusesWithAReason(t *testing.T) {
 	} {
 		err := b.Take(node, ledgertest.Want("a", volume.GiB))
 		require.ErrorContains(t, err, reason)
-		var none *ledger.NoRoom
+		var none *ledger.NoRoomError
 		require.ErrorAs(t, err, &none)
 	}
 	require.NoError(t, b.Take("node-5", ledgertest.Want("a", volume.GiB)))
@@ -250,10 +250,10 @@ func TestLedgerOffersWhatItCanReserve(t *testing.T) {
 			b := ledgertest.New(t, ledgertest.Report("node-1", allocatable, func(p *flexlvmv1.Pool) { p.ExtentSize = ledgertest.Quantity(extent) }))
 			offer, has := b.Offer("node-1", volume.Spec{Group: "flexlvm"})
 			require.True(t, has)
-			if offer.Most > 0 {
-				require.NoError(t, b.Take("node-1", ledgertest.Want("a", offer.Most)), "%s of %s in %s", offer.Most, allocatable, extent)
+			if offer.MaxVolumeSize > 0 {
+				require.NoError(t, b.Take("node-1", ledgertest.Want("a", offer.MaxVolumeSize)), "%s of %s in %s", offer.MaxVolumeSize, allocatable, extent)
 			}
-			require.Error(t, b.Take("node-1", ledgertest.Want("a", offer.Most+volume.Block)), "%s of %s in %s", offer.Most, allocatable, extent)
+			require.Error(t, b.Take("node-1", ledgertest.Want("a", offer.MaxVolumeSize+volume.Block)), "%s of %s in %s", offer.MaxVolumeSize, allocatable, extent)
 		}
 	}
 	b := ledgertest.New(t, ledgertest.Report("node-1", ledgertest.OneGiB))
@@ -307,9 +307,9 @@ func TestLedgerLayouts(t *testing.T) {
 		b := ledgertest.New(t, ledgertest.Report("node-1", 12*leg, devices(7*leg, 3*leg, 2*leg)))
 		offer, has := b.Offer("node-1", raid1)
 		require.True(t, has)
-		require.NoError(t, b.Take("node-1", mirrored("a", offer.Most)))
+		require.NoError(t, b.Take("node-1", mirrored("a", offer.MaxVolumeSize)))
 		b = ledgertest.New(t, ledgertest.Report("node-1", 12*leg, devices(7*leg, 3*leg, 2*leg)))
-		require.Error(t, b.Take("node-1", mirrored("a", offer.Most+volume.Block)))
+		require.Error(t, b.Take("node-1", mirrored("a", offer.MaxVolumeSize+volume.Block)))
 	})
 	t.Run("offers no more than its room", func(t *testing.T) {
 		for _, left := range []volume.Bytes{0, 10 * leg} {
@@ -323,11 +323,11 @@ func TestLedgerLayouts(t *testing.T) {
 			offer, has := b.Offer("node-1", raid1)
 			require.True(t, has)
 			if left == 0 {
-				require.Zero(t, offer.Most)
+				require.Zero(t, offer.MaxVolumeSize)
 				continue
 			}
-			require.InDelta(t, float64(5*leg), float64(offer.Most), float64(leg))
-			require.NoError(t, b.Take("node-1", mirrored("b", offer.Most)))
+			require.InDelta(t, float64(5*leg), float64(offer.MaxVolumeSize), float64(leg))
+			require.NoError(t, b.Take("node-1", mirrored("b", offer.MaxVolumeSize)))
 		}
 	})
 	t.Run("what is promised may come to lie anywhere", func(t *testing.T) {
@@ -352,7 +352,7 @@ func TestLedgerLayouts(t *testing.T) {
 		require.NoError(t, b.Take("node-1", two, one, three), "before its claim is bound")
 		b.Now = b.Now.Add(2 * ledger.ReservationTime) // the provisioner was restarted, for example
 		offer, _ := b.Offer("node-1", raid1)
-		require.Equal(t, 2*volume.GiB, offer.Most-offer.Most%volume.GiB, "the scheduler sees that they fit")
+		require.Equal(t, 2*volume.GiB, offer.MaxVolumeSize-offer.MaxVolumeSize%volume.GiB, "the scheduler sees that they fit")
 		require.NoError(t, b.Take("node-1", two, three))
 		b.Written(ledgertest.PersistentVolume("node-1", two))
 		require.NoError(t, b.Take("node-1", three))

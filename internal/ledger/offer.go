@@ -7,9 +7,9 @@ import (
 
 // An Offer is the room that a node can offer to volumes of one class.
 type Offer struct {
-	Most volume.Bytes // the largest usable size that a volume may have
-	Room volume.Bytes // what the pool can still promise, including overhead
-	Busy int          // percentage of time in which the pool's disks are busy
+	MaxVolumeSize volume.Bytes // the largest usable size that a volume may have
+	Room          volume.Bytes // what the pool can still promise, including overhead
+	Busy          int          // percentage of time in which the pool's disks are busy
 	// Closed is why the node takes no new volumes in the pool, phrased to follow the node's name;
 	// empty: it does.
 	Closed string
@@ -58,10 +58,10 @@ func (l *Ledger) offer(label string, class volume.Spec) (Offer, bool) {
 			free[i] = min(free[i], share)
 		}
 	}
-	o.Most = volume.Largest(free, class, p.extent)
+	o.MaxVolumeSize = volume.Largest(free, class, p.extent)
 	if h, held := a.holds[class.Pool()]; held {
 		if l.now().Before(h.until) {
-			o.Most = min(o.Most, h.size)
+			o.MaxVolumeSize = min(o.MaxVolumeSize, h.size)
 		} else {
 			delete(a.holds, class.Pool())
 		}

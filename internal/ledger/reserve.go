@@ -21,25 +21,25 @@ type Want struct {
 	Charged volume.Bytes
 }
 
-// NoRoom is the error that explains, in numbers, why a node cannot hold the requested volumes.
-type NoRoom struct {
+// NoRoomError is the error that explains, in numbers, why a node cannot hold the requested volumes.
+type NoRoomError struct {
 	Node string
 	Why  string
 	// Short: too little is free, so Why changes with the free room.
 	Short bool
 }
 
-func (e *NoRoom) Error() string {
+func (e *NoRoomError) Error() string {
 	return fmt.Sprintf("node %q %s; the scheduler is asked for another node", e.Node, e.Why)
 }
 
 // Reserve reserves room on a node for all wants or for none, and returns the UUIDs of the pools' volume
-// groups. The first want is about to be written, or all are if they are snapshots; the others are its
-// companions, which will be reserved again when it is their turn. A want's previous reservation, on any
-// node, is replaced. But a companion whose PersistentVolume is written, or may be at this moment, is
-// settled: it keeps its reservation, which must be on this node. reads are the volumes of the datasets
+// groups. The first want is about to be written, or all are if they are snapshots; the others belong to
+// other claims of the pod, and will be reserved again when it is their turn. A want's previous reservation,
+// on any node, is replaced. But a want of another claim whose PersistentVolume is written, or may be at this
+// moment, is settled: it keeps its reservation, which must be on this node. reads are the volumes of the datasets
 // that the pod of these wants reads: the pod keeps their replicas in use, so they cannot be evicted for
-// it. The error is a *NoRoom, and then only settled companions have a reservation.
+// it. The error is a *NoRoomError, and then only settled wants have a reservation.
 func (l *Ledger) Reserve(node string, wants []Want, reads ...volume.Name) (map[volume.PoolName]string, error) {
 	label := pv.NodeLabelValue(node)
 	l.mu.Lock()
@@ -54,17 +54,17 @@ func (l *Ledger) Reserve(node string, wants []Want, reads ...volume.Name) (map[v
 func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.Name) (uuids map[volume.PoolName]string, touched []string, err error) {
 	open, settled, touched := l.divide(wants)
 	a := l.account(label)
-	if why := cmp.Or(l.companionElsewhere(label, settled), a.unfit(wants)); why != "" {
-		return nil, touched, &NoRoom{Node: node, Why: why}
+	if why := cmp.Or(l.otherClaimElsewhere(label, settled), a.unfit(wants)); why != "" {
+		return nil, touched, &NoRoomError{Node: node, Why: why}
 	}
 	uuids = map[volume.PoolName]string{}
 	for _, in := range poolsFor(wants) {
 		p, there := a.pools[in]
 		if !there {
-			return nil, touched, &NoRoom{Node: node, Why: fmt.Sprintf("has no %s %q; it has %s", in.Noun(), in, named(a.pools))}
+			return nil, touched, &NoRoomError{Node: node, Why: fmt.Sprintf("has no %s %q; it has %s", in.Noun(), in, named(a.pools))}
 		}
 		if why := a.closed(in, p); why != "" {
-			return nil, touched, &NoRoom{Node: node, Why: why}
+			return nil, touched, &NoRoomError{Node: node, Why: why}
 		}
 		_, largest := need(open, in, p.extent)
 		room, kept := max(0, l.left(a, in, p)), a.kept(p, in, reads)
@@ -74,12 +74,12 @@ func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.
 				a.holds[in] = hold{largest.Spec.Size - volume.Block, l.now().Add(holdTime)}
 				touched = append(touched, label)
 			}
-			return nil, touched, &NoRoom{Node: node, Why: why, Short: true}
+			return nil, touched, &NoRoomError{Node: node, Why: why, Short: true}
 		}
 		uuids[in] = p.uuid
 	}
 	for _, w := range open {
-		one := reservation{charge: w.charge(), writing: w.hasTurn(wants), until: l.now().Add(CompanionTime)}
+		one := reservation{charge: w.charge(), writing: w.hasTurn(wants), until: l.now().Add(OtherClaimTime)}
 		if one.writing {
 			one.until = l.now().Add(ReservationTime)
 		}
@@ -96,14 +96,14 @@ func mayHold(wants []Want, kept volume.Bytes) bool {
 	return wants[0].Spec.Kind != volume.Snapshot && (len(wants) > 1 || kept > 0)
 }
 
-// hasTurn reports whether a want is about to be written, and is not a companion. Snapshots are reserved
-// in one call and written one after the other.
+// hasTurn reports whether a want is about to be written, rather than waiting for its turn. Snapshots are
+// reserved in one call and written one after the other.
 func (w Want) hasTurn(among []Want) bool {
 	return w.PV == among[0].PV || w.Spec.Kind == volume.Snapshot
 }
 
 // divide returns the wants that need room, after dropping their previous reservations, and the settled
-// companions.
+// ones.
 func (l *Ledger) divide(wants []Want) (open, settled []Want, touched []string) {
 	for _, w := range wants {
 		switch {
@@ -119,8 +119,9 @@ func (l *Ledger) divide(wants []Want) (open, settled []Want, touched []string) {
 	return open, settled, touched
 }
 
-// companionElsewhere returns why a node cannot hold the wants because a settled companion is on another node, or "".
-func (l *Ledger) companionElsewhere(label string, settled []Want) string {
+// otherClaimElsewhere returns why a node cannot hold the wants because another claim of the pod is settled on
+// another node, or "".
+func (l *Ledger) otherClaimElsewhere(label string, settled []Want) string {
 	for _, w := range settled {
 		if at := l.where[w.PV]; at != label {
 			return fmt.Sprintf("cannot have it: claim %q, which its pod uses too, gets its volume on node %q", w.Claim, cmp.Or(l.accounts[at].lastName, at))

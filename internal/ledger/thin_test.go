@@ -47,7 +47,7 @@ func TestLedgerClosedThinPool(t *testing.T) {
 	b := ledgertest.New(t, ledgertest.ThinReport("node-1", 4*ledgertest.OneGiB, func(p *flexlvmv1.Pool) { p.Closed = "thin pool flexlvm/thinpool is 83% full" }))
 	offer, has := b.Offer("node-1", ledgertest.ThinClass)
 	require.True(t, has)
-	require.Zero(t, offer.Most)
+	require.Zero(t, offer.MaxVolumeSize)
 	_, err := b.Reserve("node-1", []ledger.Want{ledgertest.ThinWant("a", volume.GiB, 0)})
 	require.ErrorContains(t, err, `takes no new volumes in thin pool "flexlvm/thinpool": thin pool flexlvm/thinpool is 83% full`)
 	require.Equal(t, 4*ledgertest.OneGiB, b.Room("node-1"), "its group goes on")

@@ -21,17 +21,17 @@ type retry struct {
 	why   string
 }
 
-// backoff holds the retries by the UID of a volume or a PersistentVolume. The delay starts at first, doubles
-// with each failure up to most, and has jitter. A backoff may be used from several goroutines.
+// backoff holds the retries by the UID of a volume or a PersistentVolume. The delay starts at initial, doubles
+// with each failure up to maxDelay, and has jitter. A backoff may be used from several goroutines.
 type backoff struct {
-	first, most time.Duration
+	initial, maxDelay time.Duration
 
 	mu   sync.Mutex
 	byID map[string]retry
 }
 
-func newBackoff(first, most time.Duration) *backoff {
-	return &backoff{first: first, most: most, byID: map[string]retry{}}
+func newBackoff(initial, maxDelay time.Duration) *backoff {
+	return &backoff{initial: initial, maxDelay: maxDelay, byID: map[string]retry{}}
 }
 
 // add records a failed attempt, or one that has changed nothing.
@@ -42,7 +42,7 @@ func (b *backoff) add(id string, now time.Time, why string) retry {
 	if !failed {
 		r.since = now
 	}
-	r.delay = min(max(2*r.delay, b.first), b.most)
+	r.delay = min(max(2*r.delay, b.initial), b.maxDelay)
 	r.until = now.Add(wait.Jitter(r.delay, spread))
 	r.times++
 	r.why = why
@@ -50,10 +50,10 @@ func (b *backoff) add(id string, now time.Time, why string) retry {
 	return r
 }
 
-// passes reports whether a failure is transient and need not be reported: another writer has changed the
+// isTransient reports whether a failure is transient and need not be reported: another writer has changed the
 // object, or another call holds the volume, and not for long.
-func (b *backoff) passes(err error, r retry) bool {
-	return apierrors.IsConflict(err) || errors.Is(err, node.ErrBusy) && r.delay < b.most
+func (b *backoff) isTransient(err error, r retry) bool {
+	return apierrors.IsConflict(err) || errors.Is(err, node.ErrBusy) && r.delay < b.maxDelay
 }
 
 func (b *backoff) clear(id string) {
@@ -100,8 +100,8 @@ func (b *backoff) all() map[string]bool {
 	return out
 }
 
-// keep drops the UIDs that are not in there.
-func (b *backoff) keep(there map[string]bool) {
+// keepOnly drops the UIDs that are not in there.
+func (b *backoff) keepOnly(there map[string]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id := range b.byID {
@@ -128,7 +128,7 @@ func (b *backoff) next(now time.Time) (first time.Time) {
 func (d *Daemon) next(f observation) time.Duration {
 	now := d.cfg.Now()
 	next := wait.Jitter(d.cfg.Interval, spread)
-	for _, s := range []*backoff{d.removalRetries, d.unanswered, d.keptElsewhere, d.keptCheckRetries, d.releases, d.createRetries, d.undeletes, d.stepRetries, d.charges} {
+	for _, s := range []*backoff{d.removalRetries, d.unanswered, d.keptElsewhere, d.keptCheckRetries, d.releaseRetries, d.createRetries, d.undeleteRetries, d.stepRetries, d.chargeRetries} {
 		if at := s.next(now); !at.IsZero() {
 			next = min(next, at.Sub(now))
 		}

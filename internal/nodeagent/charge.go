@@ -19,19 +19,19 @@ func (d *Daemon) charge(ctx context.Context, f observation) {
 			continue
 		}
 		id := string(object.UID)
-		if d.charges.waits(id, f.at) {
+		if d.chargeRetries.waits(id, f.at) {
 			continue
 		}
 		bytes := strconv.FormatInt(int64(u.Charged), 10)
 		log := klog.FromContext(ctx).WithValues("persistentvolume", u.PV, "bytes", bytes)
 		if err := d.api.Annotate(ctx, object, map[string]*string{pv.AnnotationCharged: &bytes}); err != nil {
-			b := d.charges.add(id, d.cfg.Now(), err.Error())
-			if !d.charges.passes(err, b) && d.dedupe.note("charge "+id, err.Error(), f.at) {
+			b := d.chargeRetries.add(id, d.cfg.Now(), err.Error())
+			if !d.chargeRetries.isTransient(err, b) && d.dedupe.note("charge "+id, err.Error(), f.at) {
 				log.Error(err, "The size of a volume could not be recorded on its PersistentVolume; it is retried")
 			}
 			continue
 		}
-		d.charges.clear(id)
+		d.chargeRetries.clear(id)
 		d.dedupe.end("charge " + id)
 		log.Info("Recorded the size of a volume on its PersistentVolume")
 	}

@@ -58,10 +58,10 @@ func (d *Daemon) forgetDeleted(view eviction.View) {
 	for i := range view.PersistentVolumes {
 		there[string(view.PersistentVolumes[i].UID)] = true
 	}
-	d.releases.keep(there)
-	d.createRetries.keep(there)
-	d.stepRetries.keep(there)
-	d.charges.keep(there)
+	d.releaseRetries.keepOnly(there)
+	d.createRetries.keepOnly(there)
+	d.stepRetries.keepOnly(there)
+	d.chargeRetries.keepOnly(there)
 }
 
 // confirm reads again from the API server what f is based on, and decides again. It fails if the API server is
@@ -87,7 +87,7 @@ func (d *Daemon) confirm(ctx context.Context, f *observation) error {
 		objects[items[i].Name] = &items[i]
 	}
 	d.decide(f, objects)
-	if why := asListed(from, known, to, objects); why != nil {
+	if why := checkAgainstList(from, known, to, objects); why != nil {
 		// The list does not repair the watch's cache, so the daemon goes on confirming by lists.
 		klog.FromContext(ctx).V(1).Info("The watch of the PersistentVolumes differs from the list", "because", why.Error())
 		d.listAt = f.at.Add(rand.N(confirmEvery))
@@ -97,8 +97,8 @@ func (d *Daemon) confirm(ctx context.Context, f *observation) error {
 	return nil
 }
 
-// asListed fails unless objects, a list of resourceVersion to, equals what the watch knew at from.
-func asListed(from string, known []*corev1.PersistentVolume, to string, objects map[string]*corev1.PersistentVolume) error {
+// checkAgainstList fails unless objects, a list of resourceVersion to, equals what the watch knew at from.
+func checkAgainstList(from string, known []*corev1.PersistentVolume, to string, objects map[string]*corev1.PersistentVolume) error {
 	order, err := resourceversion.CompareResourceVersion(from, to)
 	if err != nil {
 		return fmt.Errorf("compare the resourceVersions %q and %q: %w", from, to, err)
@@ -198,16 +198,16 @@ func (d *Daemon) confirmCheaply(ctx context.Context, f *observation) error {
 		return why // the caught-up objects lead to other decisions
 	}
 	for i := range f.result.Evictions {
-		if err := d.asFollowed(ctx, string(f.result.Evictions[i].Volume.Name), objects); err != nil {
+		if err := d.checkAgainstServer(ctx, string(f.result.Evictions[i].Volume.Name), objects); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// asFollowed fails unless the API server's PersistentVolume of this name is exactly the caught-up one, or both
+// checkAgainstServer fails unless the API server's PersistentVolume of this name is exactly the caught-up one, or both
 // have none. The PersistentVolume of a volume that is released is checked right before (releaseOne).
-func (d *Daemon) asFollowed(ctx context.Context, name string, objects map[string]*corev1.PersistentVolume) error {
+func (d *Daemon) checkAgainstServer(ctx context.Context, name string, objects map[string]*corev1.PersistentVolume) error {
 	now, err := d.api.Volume(ctx, name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
@@ -244,7 +244,7 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 		f.view.PersistentVolumes = append(f.view.PersistentVolumes, c)
 	}
 	f.view.Lost = d.lost(f.view)
-	d.futureGoing.ReplaceEvictable(f.at, f.view.PersistentVolumes)
+	d.futureEvictable.ReplaceEvictable(f.at, f.view.PersistentVolumes)
 	f.view.StartsUntil = d.starts.Until(f.view, d.watches.starting())
 	f.verdicts = eviction.Judge(f.view)
 	f.result = eviction.Plan(f.view, d.cfg.Policy)
@@ -304,7 +304,7 @@ func (d *Daemon) mustConfirm(f observation) bool {
 		return true
 	}
 	for _, v := range f.verdicts {
-		if v.Action == eviction.ActionRelease && !d.releases.waits(string(v.PersistentVolume.UID), f.at) {
+		if v.Action == eviction.ActionRelease && !d.releaseRetries.waits(string(v.PersistentVolume.UID), f.at) {
 			return true
 		}
 	}

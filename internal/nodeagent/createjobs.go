@@ -37,7 +37,7 @@ func (d *Daemon) enqueueCreates(f observation) {
 	var quick, slow []createJob
 	atWork, busy := d.createQueue.at()
 	slowAtWork, slowBusy := d.slowCreateQueue.at()
-	for _, c := range append(eviction.Copies(f.view), eviction.LocalVolumesToCreate(f.view)...) {
+	for _, c := range append(eviction.ClonesToCreate(f.view), eviction.LocalVolumesToCreate(f.view)...) {
 		if d.createRetries.waits(string(c.UID), f.at) || busy && atWork.pv.UID == c.UID || slowBusy && slowAtWork.pv.UID == c.UID {
 			continue
 		}
@@ -67,10 +67,10 @@ func (d *Daemon) runCreateJob(ctx context.Context, j createJob) {
 		return
 	}
 	if c.Declared && c.CloneOf == "" {
-		d.prepare(ctx, j, specOf(&c))
+		d.createLocalVolume(ctx, j, specOf(&c))
 		return
 	}
-	err := d.makeCopy(ctx, j)
+	err := d.createClone(ctx, j)
 	if ctx.Err() != nil {
 		return // the daemon stops; the next process or the first mount creates it
 	}
@@ -90,9 +90,9 @@ func (d *Daemon) runCreateJob(ctx context.Context, j createJob) {
 	}
 }
 
-// makeCopy does not copy a snapshot that is recorded as lost, whatever the node shows now: after a reboot, LVM may show a
-// snapshot as valid again that is not.
-func (d *Daemon) makeCopy(ctx context.Context, j createJob) error {
+// createClone does not copy a snapshot that is recorded as lost, whatever the node shows now: after a reboot, LVM may
+// show a snapshot as valid again that is not.
+func (d *Daemon) createClone(ctx context.Context, j createJob) error {
 	if j.whySourceLost != "" {
 		return fmt.Errorf("copy snapshot %s/%s: it is lost, as its PersistentVolume says: %s", j.pv.Group, j.pv.CloneOf, j.whySourceLost)
 	}

@@ -31,11 +31,11 @@ const (
 	// interval.
 	firstRetry = time.Second
 	// A round times out after roundIntervals intervals, and the process counts as hung when no round has ended
-	// for hungIntervals intervals. With short intervals, leastRound and leastHung apply instead. The round's
+	// for hungIntervals intervals. With short intervals, minRoundTime and minHungTime apply instead. The round's
 	// report has publishTime more: if a disk hangs, its round times out, and that is what must be reported.
-	roundIntervals, leastRound = 4, 4 * time.Minute
-	publishTime                = 30 * time.Second
-	hungIntervals, leastHung   = 5, 5 * time.Minute
+	roundIntervals, minRoundTime = 4, 4 * time.Minute
+	publishTime                  = 30 * time.Second
+	hungIntervals, minHungTime   = 5, 5 * time.Minute
 	// syncTime is how long the first round waits for the watches to sync.
 	syncTime = 5 * time.Second
 )
@@ -120,17 +120,17 @@ type Daemon struct {
 	blockedUnmounts blockedUnmounts
 
 	// The fields below belong to the goroutine of the rounds.
-	cluster     string
-	confirmAt   time.Time             // when the watches are next confirmed if nothing requires it before
-	listAt      time.Time             // when the PersistentVolumes are listed at the latest; zero: the watch is enough
-	countAt     time.Time             // when the cluster's PersistentVolumes are next counted
-	volumeCount int64                 // PersistentVolumes of the cluster
-	orphans     map[eviction.Key]bool // as of the last confirmed round
-	futureTimes eviction.FutureTimes  // of volumes
-	futureGoing eviction.FutureTimes  // of PersistentVolumes
-	starts      eviction.Starts
-	answers     []flexlvmv1.VolumeAnswer // given by this process, the newest last
-	diskLoad    *diskLoad
+	cluster         string
+	confirmAt       time.Time             // when the watches are next confirmed if nothing requires it before
+	listAt          time.Time             // when the PersistentVolumes are listed at the latest; zero: the watch is enough
+	countAt         time.Time             // when the cluster's PersistentVolumes are next counted
+	volumeCount     int64                 // PersistentVolumes of the cluster
+	orphans         map[eviction.Key]bool // as of the last confirmed round
+	futureTimes     eviction.FutureTimes  // of volumes
+	futureEvictable eviction.FutureTimes  // of PersistentVolumes
+	starts          eviction.Starts
+	answers         []flexlvmv1.VolumeAnswer // given by this process, the newest last
+	diskLoad        *diskLoad
 
 	dedupe           *dedupe
 	history          *history
@@ -143,13 +143,13 @@ type Daemon struct {
 	keptElsewhere    *backoff // volumes kept by PersistentVolumes that this node's lists lack
 	keptChecked      *uuidSet // volumes about which the API server has answered whether such a PersistentVolume keeps them
 	keptCheckRetries *backoff // after a failed request; it has a single ID, because the failure is not about a volume
-	releases         *backoff
-	heals            *backoff
+	releaseRetries   *backoff
+	healRetries      *backoff
 	createRetries    *backoff // of PersistentVolumes whose createJob has failed
-	undeletes        *backoff
+	undeleteRetries  *backoff
 	stepRetries      *backoff
-	charges          *backoff
-	trims            *backoff
+	chargeRetries    *backoff
+	trimRetries      *backoff
 	publishEvery     time.Duration
 	roundTime        time.Duration // after which a round times out
 	// unlabelled is since when this process has seen each replica's label gone from the node.
@@ -189,13 +189,13 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		keptChecked:     &uuidSet{},
 		failedEvictions: newFailedEvictions(),
 		removalRetries:  newBackoff(5*time.Second, 5*time.Minute),
-		releases:        newBackoff(time.Second, time.Minute),
-		heals:           newBackoff(time.Minute, time.Hour),
+		releaseRetries:  newBackoff(time.Second, time.Minute),
+		healRetries:     newBackoff(time.Minute, time.Hour),
 		stepRetries:     newBackoff(time.Second, time.Minute),
-		charges:         newBackoff(time.Second, time.Minute),
-		trims:           newBackoff(time.Minute, time.Hour),
+		chargeRetries:   newBackoff(time.Second, time.Minute),
+		trimRetries:     newBackoff(time.Minute, time.Hour),
 
-		undeletes: newBackoff(time.Second, time.Minute),
+		undeleteRetries: newBackoff(time.Second, time.Minute),
 
 		createRetries: newBackoff(5*time.Second, time.Minute),
 
@@ -203,7 +203,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		keptElsewhere:    newBackoff(time.Minute, 10*time.Minute),
 		keptCheckRetries: newBackoff(5*time.Second, 5*time.Minute),
 
-		publishEvery: wait.Jitter(publishEvery, spread), roundTime: max(roundIntervals*cfg.Interval, leastRound),
+		publishEvery: wait.Jitter(publishEvery, spread), roundTime: max(roundIntervals*cfg.Interval, minRoundTime),
 
 		releasedClaims: newReleasedClaims(), diskLoad: newDiskLoad(cfg.IOTime),
 	}
@@ -242,7 +242,7 @@ func (d *Daemon) Healthy(*http.Request) error {
 		return nil
 	}
 	since := d.cfg.Now().Sub(*d.ended.Load())
-	if since > max(hungIntervals*d.cfg.Interval, leastHung) {
+	if since > max(hungIntervals*d.cfg.Interval, minHungTime) {
 		return fmt.Errorf("no round has ended for %s; a program of the host's may hang", since.Round(time.Second))
 	}
 	return nil
@@ -351,16 +351,16 @@ func (d *Daemon) await(ctx context.Context, next time.Duration) bool {
 // rest waits for more changes, or as long as the last round took, to leave time to the machine. A call cuts the
 // wait down to settle, because the caller waits, perhaps for room.
 func (d *Daemon) rest(ctx context.Context, took time.Duration) {
-	least, most := time.NewTimer(settle), time.NewTimer(min(max(took, settle), maxSettle))
-	defer least.Stop()
-	defer most.Stop()
+	minPause, maxPause := time.NewTimer(settle), time.NewTimer(min(max(took, settle), maxSettle))
+	defer minPause.Stop()
+	defer maxPause.Stop()
 	select {
 	case <-ctx.Done():
-	case <-least.C:
+	case <-minPause.C:
 	}
 	select {
 	case <-ctx.Done():
-	case <-most.C:
+	case <-maxPause.C:
 	case <-d.calls:
 	}
 }

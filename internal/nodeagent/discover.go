@@ -197,17 +197,17 @@ func (s *discoverer) await(ctx context.Context) {
 	if at := s.retries.next(s.d.cfg.Now()); !at.IsZero() {
 		next = min(next, max(at.Sub(s.d.cfg.Now()), 0))
 	}
-	least, most := time.NewTimer(discoverPause), time.NewTimer(next)
-	defer least.Stop()
-	defer most.Stop()
+	minPause, maxPause := time.NewTimer(discoverPause), time.NewTimer(next)
+	defer minPause.Stop()
+	defer maxPause.Stop()
 	select {
 	case <-ctx.Done():
 	case <-s.kicks:
-	case <-most.C:
+	case <-maxPause.C:
 	}
 	select {
 	case <-ctx.Done():
-	case <-least.C:
+	case <-minPause.C:
 	}
 }
 
@@ -224,7 +224,7 @@ func (s *discoverer) scan(ctx context.Context, all *sync.WaitGroup) error {
 	defer s.scanning.Unlock()
 	s.setScan(currentScan{began: s.d.cfg.Now()})
 	defer s.setScan(currentScan{})
-	spec := s.declared()
+	spec := s.volumeDiscovery()
 	if spec != nil && !s.volumes.HasSynced() { // it is new
 		return errVolumesUnread
 	}
@@ -251,8 +251,8 @@ func (s *discoverer) scan(ctx context.Context, all *sync.WaitGroup) error {
 	return nil
 }
 
-// declared returns the VolumeDiscovery from the watch; nil if there is none.
-func (s *discoverer) declared() *flexlvmv1.VolumeDiscovery {
+// volumeDiscovery returns the VolumeDiscovery from the watch; nil if there is none.
+func (s *discoverer) volumeDiscovery() *flexlvmv1.VolumeDiscovery {
 	for _, o := range s.spec.GetStore().List() {
 		if one := o.(*flexlvmv1.VolumeDiscovery); one.Name == flexlvmv1.VolumeDiscoveryName && one.DeletionTimestamp == nil {
 			return one

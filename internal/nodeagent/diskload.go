@@ -45,16 +45,16 @@ func (l *diskLoad) measure(now time.Time, pools []inventory.Pool) map[volume.Poo
 	seen := map[string]sample{}
 	out := map[volume.PoolName]int{}
 	for _, p := range pools {
-		most := 0.0
+		busiest := 0.0
 		for _, device := range p.Devices {
 			s, known := seen[device]
 			if !known {
 				s = l.sample(now, device)
 				seen[device] = s
 			}
-			most = max(most, s.busy)
+			busiest = max(busiest, s.busy)
 		}
-		out[p.Name] = l.quantizeLoad(p.Name, 100*most)
+		out[p.Name] = l.quantizeLoad(p.Name, 100*busiest)
 	}
 	l.devices, l.reported = seen, out
 	return out

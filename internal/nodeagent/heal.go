@@ -26,7 +26,7 @@ func (d *Daemon) heal(ctx context.Context, in inventory.Inventory) {
 		if v.Cluster != d.cluster || !mayHeal(v, now) || in.Exported(&v) {
 			continue
 		}
-		if d.heals.waits(v.UUID, now) {
+		if d.healRetries.waits(v.UUID, now) {
 			continue
 		}
 		if ctx.Err() != nil || time.Now().After(deadline) {
@@ -37,7 +37,7 @@ func (d *Daemon) heal(ctx context.Context, in inventory.Inventory) {
 		// with exponential backoff.
 		err := d.engine.Heal(ctx, refOf(v))
 		now = d.cfg.Now() // Heal may have taken longer than the delay
-		b := d.heals.add(v.UUID, now, "")
+		b := d.healRetries.add(v.UUID, now, "")
 		if err != nil && d.dedupe.note("heal "+v.UUID, err.Error(), now) {
 			log.Error(err, "A volume could not be repaired; it is retried", "volume", eviction.KeyOf(&v).String(), "in", b.delay)
 		}

@@ -90,13 +90,13 @@ func (h *history) add(now time.Time, e eviction.Eviction) {
 		Reason: string(e.Reason), Message: clip(e.Message, maxMessage),
 	})
 	for len(h.list) > maxEvictions {
-		h.list = slices.Delete(h.list, h.leastWanted(now), h.leastWanted(now)+1)
+		h.list = slices.Delete(h.list, h.oldestDispensable(now), h.oldestDispensable(now)+1)
 	}
 }
 
-// leastWanted returns the index of the oldest eviction that is not of an orphan that still counts, or of the
+// oldestDispensable returns the index of the oldest eviction that is not of an orphan that still counts, or of the
 // oldest one if all are.
-func (h *history) leastWanted(now time.Time) int {
+func (h *history) oldestDispensable(now time.Time) int {
 	for i := len(h.list) - 1; i >= 0; i-- {
 		if h.list[i].Reason != string(eviction.ReasonOrphan) || now.Sub(h.list[i].Time.Time) > h.orphanWindow {
 			return i

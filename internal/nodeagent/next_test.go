@@ -28,7 +28,7 @@ func TestNextAfterStarts(t *testing.T) {
 // One busy volume may use up a round's budget for releases, so volumes whose release has failed come last in the next
 // round.
 func TestWhatHasFailedIsReleasedLast(t *testing.T) {
-	d := &Daemon{releases: newBackoff(time.Second, time.Minute)}
+	d := &Daemon{releaseRetries: newBackoff(time.Second, time.Minute)}
 	of := func(uids ...string) (out []eviction.Verdict) {
 		for _, uid := range uids {
 			out = append(out, eviction.Verdict{PersistentVolume: persistentvolume.Volume{UID: types.UID(uid)}})
@@ -37,7 +37,7 @@ func TestWhatHasFailedIsReleasedLast(t *testing.T) {
 	}
 	verdicts := of("a", "b", "c", "d")
 	for _, uid := range []string{"a", "a", "c"} {
-		d.releases.add(uid, time.Now(), "busy")
+		d.releaseRetries.add(uid, time.Now(), "busy")
 	}
 	require.Equal(t, of("b", "d", "c", "a"), d.failedLast(verdicts))
 	require.Equal(t, of("a", "b", "c", "d"), verdicts)

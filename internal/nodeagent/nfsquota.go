@@ -16,7 +16,7 @@ import (
 type SizeEnforcer interface {
 	// Reconcile makes one pass, and reports its findings for each export.
 	Reconcile(ctx context.Context) []nfsquota.Report
-	// Await returns when directories have been created or deleted, after most, or when ctx ends.
+	// Await returns when directories have been created or deleted, after maxWait, or when ctx ends.
 	Await(ctx context.Context, maxWait time.Duration)
 }
 

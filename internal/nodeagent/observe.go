@@ -168,12 +168,12 @@ func (d *Daemon) forgetGone(in inventory.Inventory) {
 	for _, v := range in.Volumes {
 		there[v.UUID] = true
 	}
-	d.removalRetries.keep(there)
-	d.unanswered.keep(there)
-	d.keptElsewhere.keep(there)
-	d.keptChecked.keep(there)
-	d.heals.keep(there)
-	d.removed.keep(there)
-	d.trims.keep(there)
-	d.releasedClaims.keep(func(uuid string, pool volume.PoolName) bool { return there[uuid] || mayHoldUnseen(in, pool) })
+	d.removalRetries.keepOnly(there)
+	d.unanswered.keepOnly(there)
+	d.keptElsewhere.keepOnly(there)
+	d.keptChecked.keepOnly(there)
+	d.healRetries.keepOnly(there)
+	d.removed.keepOnly(there)
+	d.trimRetries.keepOnly(there)
+	d.releasedClaims.keepOnly(func(uuid string, pool volume.PoolName) bool { return there[uuid] || mayHoldUnseen(in, pool) })
 }

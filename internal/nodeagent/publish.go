@@ -137,7 +137,7 @@ func (d *Daemon) ensureNodeStorage(ctx context.Context) (*flexlvmv1.NodeStorage,
 func (d *Daemon) healing(f observation) map[string]bool {
 	out := map[string]bool{}
 	for _, v := range f.inventory.Volumes {
-		if mayHeal(v, f.at) && d.heals.times(v.UUID) < 3 && !f.inventory.Exported(&v) {
+		if mayHeal(v, f.at) && d.healRetries.times(v.UUID) < 3 && !f.inventory.Exported(&v) {
 			out[v.UUID] = true
 		}
 	}

@@ -83,8 +83,8 @@ func (c *releasedClaims) origin(uuid string) *flexlvmv1.ReleasedOrigin {
 	return nil
 }
 
-// keep drops the notes of volumes that are gone.
-func (c *releasedClaims) keep(mayExist func(uuid string, pool volume.PoolName) bool) {
+// keepOnly drops the notes of volumes that are gone.
+func (c *releasedClaims) keepOnly(mayExist func(uuid string, pool volume.PoolName) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for uuid, notes := range c.byUUID {

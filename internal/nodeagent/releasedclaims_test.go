@@ -28,9 +28,9 @@ func TestReleasedClaims(t *testing.T) {
 	require.False(t, c.has("data", said("1", "one")))
 	require.Equal(t, "another", c.origin("data").Claim)
 	require.Len(t, c.byUUID["data"].said, 2)
-	c.keep(func(uuid string, pool volume.PoolName) bool { return uuid != "data" || pool == "g" })
+	c.keepOnly(func(uuid string, pool volume.PoolName) bool { return uuid != "data" || pool == "g" })
 	require.Equal(t, "another", c.origin("data").Claim, "its pool is not seen now")
-	c.keep(func(uuid string, _ volume.PoolName) bool { return uuid == "settled" })
+	c.keepOnly(func(uuid string, _ volume.PoolName) bool { return uuid == "settled" })
 	require.Empty(t, c.byUUID)
 	require.Nil(t, c.origin("data"))
 }

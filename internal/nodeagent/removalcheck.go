@@ -16,8 +16,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// mayRemove checks with the API server, right before a removal, that no PersistentVolume keeps the volume.
-func (d *Daemon) mayRemove(ctx context.Context, j job) error {
+// checkRemovable checks with the API server, right before a removal, that no PersistentVolume keeps the volume.
+func (d *Daemon) checkRemovable(ctx context.Context, j job) error {
 	switch {
 	case j.orphan():
 		return d.checkOrphan(ctx, j.volume)
@@ -135,7 +135,7 @@ func (d *Daemon) checkOrphan(ctx context.Context, v inventory.Volume) error {
 	return nil
 }
 
-// releaseOrphan makes an orphan, right after mayRemove has checked it, unreferenced, because the engine removes
+// releaseOrphan makes an orphan, right after checkRemovable has checked it, unreferenced, because the engine removes
 // unreferenced volumes only; --evict-orphans permits this. From then on the orphan counts as evicted, whatever becomes
 // of its removal.
 func (d *Daemon) releaseOrphan(ctx context.Context, ref node.Ref, j job) error {

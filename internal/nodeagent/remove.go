@@ -43,7 +43,7 @@ func (u *uuidSet) drop(uuid string) {
 	delete(u.set, uuid)
 }
 
-func (u *uuidSet) keep(there map[string]bool) {
+func (u *uuidSet) keepOnly(there map[string]bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for uuid := range u.set {
@@ -242,7 +242,7 @@ func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 		why += " (" + inSyncText(j.volume.SyncPercent) + ")"
 		// Without progress since the last attempt, it counts as failed. The kernel reports progress only every five
 		// minutes, or every sixteenth of the volume, so only attempts that are as rare as they get are compared.
-		waits = before.why != why || before.delay < d.removalRetries.most
+		waits = before.why != why || before.delay < d.removalRetries.maxDelay
 	}
 	if !waits {
 		d.out.Metrics.removalFailed()
@@ -290,7 +290,7 @@ func (d *Daemon) removeVolumes(ctx context.Context, jobs []job) []error {
 		case unanswered:
 			errs[i] = &refusal{fmt.Errorf("evict volume %s: the API server did not confirm that it may be evicted", j.volume.Name), refusedUnanswered}
 		default:
-			if errs[i] = d.mayRemove(ctx, j); errs[i] == nil && j.orphan() {
+			if errs[i] = d.checkRemovable(ctx, j); errs[i] == nil && j.orphan() {
 				errs[i] = d.releaseOrphan(ctx, ref, j)
 			}
 			unanswered = refused(errs[i], refusedUnanswered)
@@ -320,7 +320,7 @@ func brief(err error) string {
 }
 
 // clip bounds the length of a text from elsewhere in a message.
-func clip(s string, most int) string { return volume.Clip(s, most, "…") }
+func clip(s string, maxLen int) string { return volume.Clip(s, maxLen, "…") }
 
 func (d *Daemon) announceEvicted(ctx context.Context, j job) {
 	e := *j.eviction

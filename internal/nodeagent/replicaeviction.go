@@ -159,7 +159,7 @@ func (d *Daemon) findUsingPod(ctx context.Context, c persistentvolume.Volume) (p
 		}
 	}
 	// Pods on their way come first: a pod that arrives in between is found among the pods of the node.
-	if pod, err := d.findPodOnItsWay(ctx, claims); err != nil || pod != "" {
+	if pod, err := d.findAssignedPod(ctx, claims); err != nil || pod != "" {
 		return pod, err
 	}
 	err = d.api.Pods(ctx, d.cfg.Node, func(one *corev1.Pod) {
@@ -170,14 +170,14 @@ func (d *Daemon) findUsingPod(ctx context.Context, c persistentvolume.Volume) (p
 	return pod, err
 }
 
-// findPodOnItsWay asks the API server for a pod that names one of these claims and for which the scheduler has chosen
+// findAssignedPod asks the API server for a pod that names one of these claims and for which the scheduler has chosen
 // this node. The choice may predate the label's removal, and the pod is bound only when all of its volumes are
 // provisioned, which may take minutes. Meanwhile the node is recorded on the pod, or on a claim of it that has no
 // volume yet.
 //
 // Thousands of pods may wait for a dataset. So their claims are read after the list, which fails if the next page is
 // requested too late, and each claim is read only once.
-func (d *Daemon) findPodOnItsWay(ctx context.Context, claims []eviction.ClaimKey) (pod string, err error) {
+func (d *Daemon) findAssignedPod(ctx context.Context, claims []eviction.ClaimKey) (pod string, err error) {
 	waiting := map[eviction.ClaimKey]string{} // a pod for each claim that waiting pods use
 	err = d.api.UnscheduledPods(ctx, corev1.NamespaceAll, func(one *corev1.Pod) {
 		switch {

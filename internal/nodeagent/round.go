@@ -149,7 +149,7 @@ func (d *Daemon) release(ctx context.Context, f observation) {
 		if v.Action != eviction.ActionRelease || !f.confirmed {
 			continue
 		}
-		if d.releases.waits(id, f.at) {
+		if d.releaseRetries.waits(id, f.at) {
 			continue
 		}
 		if ctx.Err() != nil {
@@ -160,8 +160,8 @@ func (d *Daemon) release(ctx context.Context, f observation) {
 			return
 		}
 		if err := d.releaseOne(ctx, f, v); err != nil {
-			b := d.releases.add(id, d.cfg.Now(), err.Error())
-			if d.releases.passes(err, b) {
+			b := d.releaseRetries.add(id, d.cfg.Now(), err.Error())
+			if d.releaseRetries.isTransient(err, b) {
 				log.V(1).Info("A volume is not released yet; it is checked again", "persistentvolume", v.PersistentVolume.PV, "err", err.Error())
 				continue
 			}
@@ -172,7 +172,7 @@ func (d *Daemon) release(ctx context.Context, f observation) {
 			}
 			continue
 		}
-		d.releases.clear(id)
+		d.releaseRetries.clear(id)
 		d.dedupe.end("release " + id)
 	}
 }
@@ -181,7 +181,7 @@ func (d *Daemon) release(ctx context.Context, f observation) {
 func (d *Daemon) failedLast(verdicts []eviction.Verdict) []eviction.Verdict {
 	out := slices.Clone(verdicts)
 	slices.SortStableFunc(out, func(a, b eviction.Verdict) int {
-		return cmp.Compare(d.releases.times(string(a.PersistentVolume.UID)), d.releases.times(string(b.PersistentVolume.UID)))
+		return cmp.Compare(d.releaseRetries.times(string(a.PersistentVolume.UID)), d.releaseRetries.times(string(b.PersistentVolume.UID)))
 	})
 	return out
 }
@@ -202,10 +202,10 @@ func keepsPV(f observation, c persistentvolume.Volume) (was volume.State, yes bo
 	return "", false
 }
 
-// asJudged checks, right before the volume's state changes, that its PersistentVolume is still what the round
-// has judged: its policy may have become Retain since. If it has changed, the error is a conflict. asJudged
+// currentAsJudged checks, right before the volume's state changes, that its PersistentVolume is still what the round
+// has judged: its policy may have become Retain since. If it has changed, the error is a conflict. currentAsJudged
 // returns the whole object, which the watch's cache does not keep.
-func (d *Daemon) asJudged(ctx context.Context, seen *corev1.PersistentVolume, same func(seen, now *corev1.PersistentVolume) bool) (*corev1.PersistentVolume, error) {
+func (d *Daemon) currentAsJudged(ctx context.Context, seen *corev1.PersistentVolume, same func(seen, now *corev1.PersistentVolume) bool) (*corev1.PersistentVolume, error) {
 	now, err := d.api.Volume(ctx, seen.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
@@ -229,7 +229,7 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 	if object == nil || object.UID != c.UID {
 		return fmt.Errorf("release volume %s: its PersistentVolume %s is not in this round's list", eviction.KeyOfPersistentVolume(&c), c.PV)
 	}
-	whole, err := d.asJudged(ctx, object, same)
+	whole, err := d.currentAsJudged(ctx, object, same)
 	if err != nil {
 		return err
 	}

@@ -141,7 +141,7 @@ func (d *Daemon) enqueueTrims(ctx context.Context, f observation) {
 	now, busy := d.trimmer.at()
 	var due []inventory.Volume
 	for _, v := range t.dueTrims(f.inventory, classes, d.cluster, since, f.at) {
-		if !d.trims.waits(v.UUID, f.at) && (!busy || now.UUID != v.UUID) {
+		if !d.trimRetries.waits(v.UUID, f.at) && (!busy || now.UUID != v.UUID) {
 			due = append(due, v)
 		}
 	}
@@ -157,7 +157,7 @@ func (d *Daemon) trim(ctx context.Context, v inventory.Volume) {
 	topic, now := "trim "+v.UUID, d.cfg.Now()
 	switch {
 	case err == nil:
-		d.trims.clear(v.UUID)
+		d.trimRetries.clear(v.UUID)
 		d.dedupe.end(topic)
 		log.Info("Volume trimmed", "volume", name, "discarded", discarded.String(), "took", time.Since(start).Round(time.Millisecond).String())
 		d.kick() // the pool has more room
@@ -165,7 +165,7 @@ func (d *Daemon) trim(ctx context.Context, v inventory.Volume) {
 	case ctx.Err() != nil:
 		return // the daemon stops; the next process starts the trim again
 	}
-	b := d.trims.add(v.UUID, now, err.Error())
+	b := d.trimRetries.add(v.UUID, now, err.Error())
 	switch {
 	case errors.Is(err, node.ErrNotMounted):
 		log.V(1).Info("A volume is not mounted any more and is trimmed when it is again", "volume", name)

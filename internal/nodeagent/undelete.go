@@ -24,7 +24,7 @@ func (d *Daemon) undelete(ctx context.Context, f observation) {
 	for _, u := range eviction.Undeletes(f.view) {
 		id := string(u.PersistentVolume.UID)
 		there[id] = true
-		if d.undeletes.waits(id, f.at) {
+		if d.undeleteRetries.waits(id, f.at) {
 			continue
 		}
 		if ctx.Err() != nil || time.Now().After(deadline) {
@@ -32,16 +32,16 @@ func (d *Daemon) undelete(ctx context.Context, f observation) {
 			return
 		}
 		if err := d.undeleteOne(ctx, f, u); err != nil {
-			b := d.undeletes.add(id, d.cfg.Now(), err.Error())
-			if !d.undeletes.passes(err, b) { // because kubectl flexlvm undelete fails at such an event
+			b := d.undeleteRetries.add(id, d.cfg.Now(), err.Error())
+			if !d.undeleteRetries.isTransient(err, b) { // because kubectl flexlvm undelete fails at such an event
 				d.announceNotUndeleted(ctx, f, u, err)
 			}
 			continue
 		}
-		d.undeletes.clear(id)
+		d.undeleteRetries.clear(id)
 		d.dedupe.end("undelete " + id)
 	}
-	d.undeletes.keep(there)
+	d.undeleteRetries.keepOnly(there)
 }
 
 // undeleteOne makes the volume ready and then removes the annotation. Killed in between, it leaves a ready
@@ -58,7 +58,7 @@ func (d *Daemon) undeleteOne(ctx context.Context, f observation, u eviction.Unde
 	if err := d.sameCluster(ctx); err != nil {
 		return err
 	}
-	now, err := d.asJudged(ctx, object, sameVolume)
+	now, err := d.currentAsJudged(ctx, object, sameVolume)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (d *Daemon) removeUndeleteAnnotation(ctx context.Context, object *corev1.Pe
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) || tries == 3 {
 			return err
 		}
-		if object, err = d.asJudged(ctx, object, sameVolume); err != nil {
+		if object, err = d.currentAsJudged(ctx, object, sameVolume); err != nil {
 			return err
 		}
 	}

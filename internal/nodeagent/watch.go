@@ -48,9 +48,9 @@ func newWatches(ctx context.Context, api *kube.Client, node string, kick func(),
 		transform cache.TransformFunc
 		handler   cache.ResourceEventHandler
 	}{
-		{w.volumes, "PersistentVolumes", leanVolume, volumeHandler(kick, appeared)},
-		{w.pods, "pods", leanPod, w.podHandler(kick)},
-		{w.storage, "NodeStorage", leanStorage, storageHandler(kick)},
+		{w.volumes, "PersistentVolumes", stripVolume, volumeHandler(kick, appeared)},
+		{w.pods, "pods", stripPod, w.podHandler(kick)},
+		{w.storage, "NodeStorage", stripNodeStorage, storageHandler(kick)},
 	} {
 		if err := informer.of.SetTransform(informer.transform); err != nil {
 			return nil, err
@@ -234,8 +234,8 @@ func (w *watches) uses(pod *corev1.Pod) bool {
 	return false
 }
 
-// leanVolume strips a PersistentVolume of fields that persistentvolume.Parse and kube.DeleteReleased do not read.
-func leanVolume(o any) (any, error) {
+// stripVolume strips a PersistentVolume of fields that persistentvolume.Parse and kube.DeleteReleased do not read.
+func stripVolume(o any) (any, error) {
 	if volume, ok := o.(*corev1.PersistentVolume); ok {
 		volume.ManagedFields = nil
 		volume.Spec.NodeAffinity = nil
@@ -244,29 +244,29 @@ func leanVolume(o any) (any, error) {
 	return o, nil
 }
 
-// leanPod strips a pod to its name, its phase, and the claims that it uses.
-func leanPod(o any) (any, error) {
+// stripPod strips a pod to its name, its phase, and the claims that it uses.
+func stripPod(o any) (any, error) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
 		return o, nil
 	}
-	lean := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+	stripped := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 	}}
-	lean.Status.Phase = pod.Status.Phase
+	stripped.Status.Phase = pod.Status.Phase
 	for _, v := range pod.Spec.Volumes {
 		name := kubeobject.ClaimName(pod, v)
 		if name == "" {
 			continue
 		}
-		lean.Spec.Volumes = append(lean.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{
+		stripped.Spec.Volumes = append(stripped.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
 		}})
 	}
-	return lean, nil
+	return stripped, nil
 }
 
-func leanStorage(o any) (any, error) {
+func stripNodeStorage(o any) (any, error) {
 	if storage, ok := o.(*flexlvmv1.NodeStorage); ok {
 		storage.ManagedFields = nil
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // The cache leaves nothing that matters out of a PersistentVolume.
-func TestLeanVolumeIsTheSameClaim(t *testing.T) {
+func TestStrippedVolumeIsTheSameClaim(t *testing.T) {
 	object := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "pvc-1", UID: "uid", Finalizers: []string{pv.Finalizer}, Labels: map[string]string{pv.LabelNode: "node-1"},
@@ -42,12 +42,12 @@ func TestLeanVolumeIsTheSameClaim(t *testing.T) {
 	want, err := persistentvolume.Parse(object)
 	require.NoError(t, err)
 	require.NotEqual(t, volume.Ratio(0), want.Shape.Ratio)
-	lean, err := leanVolume(object.DeepCopy())
+	stripped, err := stripVolume(object.DeepCopy())
 	require.NoError(t, err)
-	got, err := persistentvolume.Parse(lean.(*corev1.PersistentVolume))
+	got, err := persistentvolume.Parse(stripped.(*corev1.PersistentVolume))
 	require.NoError(t, err)
 	require.Equal(t, want, got)
-	require.NotContains(t, lean.(*corev1.PersistentVolume).Annotations, "kubectl.kubernetes.io/last-applied")
+	require.NotContains(t, stripped.(*corev1.PersistentVolume).Annotations, "kubectl.kubernetes.io/last-applied")
 	for name := range object.Annotations {
 		bare := object.DeepCopy()
 		delete(bare.Annotations, name)

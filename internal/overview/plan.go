@@ -70,7 +70,7 @@ func FitsOf(o Objects, spec volume.Spec, now time.Time) []Fit {
 		one := Fit{Node: s.Name}
 		want := []ledger.Want{{PV: wanted, Claim: "claim", Spec: spec}}
 		_, err := books.Reserve(s.Name, want)
-		var noRoom *ledger.NoRoom
+		var noRoom *ledger.NoRoomError
 		if later, changes := afterMinAge(s, now); changes && errors.As(err, &noRoom) {
 			books.Report(later)
 			if _, waited := books.Reserve(s.Name, want); waited == nil {

@@ -36,9 +36,9 @@ type offeringNode struct {
 // usable bytes. MaximumVolumeSize determines whether a claim fits; Capacity determines which of the
 // fitting nodes the scheduler prefers (Kubernetes 1.37). Both are equal, because a volume can use the
 // whole offer, unless busy disks are to be avoided: then Capacity falls with the load.
-func capacityOf(namespace string, node offeringNode, class *storagev1.StorageClass, most volume.Bytes, busy int) *storagev1.CSIStorageCapacity {
-	size := resource.NewQuantity(int64(most), resource.BinarySI)
-	weighted := resource.NewQuantity(int64(most)/100*int64(100-min(busy, 99)), resource.BinarySI)
+func capacityOf(namespace string, node offeringNode, class *storagev1.StorageClass, maxSize volume.Bytes, busy int) *storagev1.CSIStorageCapacity {
+	size := resource.NewQuantity(int64(maxSize), resource.BinarySI)
+	weighted := resource.NewQuantity(int64(maxSize)/100*int64(100-min(busy, 99)), resource.BinarySI)
 	if busy == 0 {
 		weighted = size
 	}
@@ -65,11 +65,11 @@ func capacityOf(namespace string, node offeringNode, class *storagev1.StorageCla
 // capacityName returns a unique name for each class and node. It contains both names for people, as far
 // as they fit, and a hash of both for uniqueness.
 func capacityName(class, node string) string {
-	const most = 253
+	const maxLen = 253
 	sum := sha256.Sum256([]byte(class + "/" + node))
 	hash := hex.EncodeToString(sum[:5])
 	head := class + "." + node
-	head = strings.TrimRight(head[:min(len(head), most-len(hash)-1)], "-.")
+	head = strings.TrimRight(head[:min(len(head), maxLen-len(hash)-1)], "-.")
 	return head + "-" + hash
 }
 

@@ -173,9 +173,9 @@ func TestReservationsExpire(t *testing.T) {
 	other.PV = "b"
 	_, err := s.ledger.Reserve("node-1", []ledger.Want{want, other})
 	require.NoError(t, err)
-	require.Equal(t, s.now.Add(ledger.CompanionTime), s.ledger.ExpireReservations("node-1"))
-	s.now = s.now.Add(ledger.CompanionTime)
-	require.Equal(t, s.now.Add(ledger.ReservationTime-ledger.CompanionTime), s.ledger.ExpireReservations("node-1"))
+	require.Equal(t, s.now.Add(ledger.OtherClaimTime), s.ledger.ExpireReservations("node-1"))
+	s.now = s.now.Add(ledger.OtherClaimTime)
+	require.Equal(t, s.now.Add(ledger.ReservationTime-ledger.OtherClaimTime), s.ledger.ExpireReservations("node-1"))
 	s.ledger.Forget("node-1")
 	s.now = s.now.Add(ledger.ReservationTime)
 	require.Zero(t, s.ledger.ExpireReservations("node-1"), "also where there is no report")
@@ -187,18 +187,18 @@ func TestPublishLoad(t *testing.T) {
 	busy := storageOf("node-1", 10*volume.GiB)
 	busy.Status.Pools[0].BusyPercent = 80
 	s.ledger.Report(busy)
-	most := int64(within(10 * volume.GiB))
+	maxSize := int64(within(10 * volume.GiB))
 	require.NoError(t, s.publish(t.Context(), "node-1"))
-	require.Equal(t, most, s.there(t)[0].Capacity.Value(), "off by default")
+	require.Equal(t, maxSize, s.there(t)[0].Capacity.Value(), "off by default")
 
 	s.avoidBusy = true
 	require.NoError(t, s.publish(t.Context(), "node-1"))
-	require.Equal(t, most/100*20, s.there(t)[0].Capacity.Value())
-	require.Equal(t, most, s.there(t)[0].MaximumVolumeSize.Value())
+	require.Equal(t, maxSize/100*20, s.there(t)[0].Capacity.Value())
+	require.Equal(t, maxSize, s.there(t)[0].MaximumVolumeSize.Value())
 	busy.Status.Pools[0].BusyPercent = 100
 	s.ledger.Report(busy)
 	require.NoError(t, s.publish(t.Context(), "node-1"))
-	require.Equal(t, most/100, s.there(t)[0].Capacity.Value(), "it is not shut")
+	require.Equal(t, maxSize/100, s.there(t)[0].Capacity.Value(), "it is not shut")
 }
 
 // Leftovers of an earlier process and changes by others are corrected.
@@ -284,9 +284,9 @@ func TestWaitingRoomTellsNumbers(t *testing.T) {
 	room.handlePod(pod)
 	require.Len(t, events.Events, 3, "once each")
 	require.Equal(t, "claim_warnings_total wrong Refused 1, refusals_total 1", warnings(t, metrics), "a cluster autoscaler may be adding a node")
-	most := ledger.AmountOf(within(10 * volume.GiB))
+	maxSize := ledger.AmountOf(within(10 * volume.GiB))
 	require.Equal(t, `Warning NoRoom no node has room for it: 21474836480 bytes (20 GiB) are asked for, and the most that any of 1 node with volume group "flexlvm" can give is `+
-		most+`, on node "node-1"; it is placed as soon as there is room: delete claims that nobody needs, enlarge the volume group, or add a node (`+"`kubectl flexlvm plan --claim 20Gi --class fast` shows each node)", <-events.Events)
+		maxSize+`, on node "node-1"; it is placed as soon as there is room: delete claims that nobody needs, enlarge the volume group, or add a node (`+"`kubectl flexlvm plan --claim 20Gi --class fast` shows each node)", <-events.Events)
 	require.Equal(t, "Warning NoRoom no node has volume group \"disks\", which StorageClass \"slow\" asks for (1 node has reported); name the nodes' disks in a VolumeGroup (docs/volume-groups.md; `kubectl describe nodestorage NODE` shows its result), or run `flexlvm vg create --name disks DEVICE` on a node", <-events.Events)
 	require.Contains(t, <-events.Events, `Warning ProvisioningFailed StorageClass "wrong": unknown parameter "colour"`)
 	for range repeatAfter / recheckAfter {

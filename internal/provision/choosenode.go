@@ -19,15 +19,15 @@ func (p *Provisioner) chooseNode(class *storagev1.StorageClass, parameters Param
 		return err == nil && acceptsPods(node) && allowed(class, node)
 	}
 	var (
-		best string
-		most ledger.Offer
+		best      string
+		bestOffer ledger.Offer
 	)
 	for _, name := range p.Ledger.Nodes() {
 		if !eligible(name) {
 			continue
 		}
-		if offer, has := p.Ledger.Offer(name, parameters.Spec); has && offer.Most >= size && (best == "" || offer.Room > most.Room) {
-			best, most = name, offer
+		if offer, has := p.Ledger.Offer(name, parameters.Spec); has && offer.MaxVolumeSize >= size && (best == "" || offer.Room > bestOffer.Room) {
+			best, bestOffer = name, offer
 		}
 	}
 	if best != "" {

@@ -127,7 +127,7 @@ func (p *Provisioner) origin(ctx context.Context, request Request, spec volume.S
 	case c.Deleting || !c.Usable() || object.Spec.ClaimRef == nil || object.Spec.ClaimRef.UID != from.UID:
 		return wait("PersistentVolume %q is not bound to that claim, or is being deleted", object.Name)
 	}
-	if err := p.mayCopy(request, spec, name, &c); err != nil {
+	if err := p.checkCopyable(request, spec, name, &c); err != nil {
 		return origin{}, err
 	}
 	return p.originOn(object, &c, name, fmt.Sprintf("claim %q", name))
@@ -159,8 +159,8 @@ func ofClaim(object *corev1.PersistentVolume, name string) error {
 	return wrong.Refusal()
 }
 
-// mayCopy rejects copies that the current claims and class make impossible.
-func (p *Provisioner) mayCopy(request Request, spec volume.Spec, name string, c *persistentvolume.Volume) error {
+// checkCopyable rejects copies that the current claims and class make impossible.
+func (p *Provisioner) checkCopyable(request Request, spec volume.Spec, name string, c *persistentvolume.Volume) error {
 	var wrong controlplane.Problems
 	switch {
 	case c.Cluster != p.Cluster:

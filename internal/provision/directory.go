@@ -35,8 +35,8 @@ func checkDirectory(p Parameters, given map[string]string, wrong *controlplane.P
 	}
 }
 
-// limitable rejects IO limits, of whatever origin, on a volume without its own device.
-func limitable(spec volume.Spec, limits volume.IOLimits) error {
+// checkIOLimits rejects IO limits, of whatever origin, on a volume without its own device.
+func checkIOLimits(spec volume.Spec, limits volume.IOLimits) error {
 	var wrong controlplane.Problems
 	if spec.Layout == volume.Directory && !limits.IsZero() {
 		wrong.Add(fmt.Sprintf("volumeAttributesClassName: limits IO, and layout %q has no limits on IO: its volumes share one device; leave it out, or use another class", volume.Directory))

@@ -64,7 +64,7 @@ func (l *localVolumes) refusal(o *flexlvmv1.LocalVolume) readyCondition {
 
 // conditionFor returns the condition that reports err; the zero readyCondition without an error.
 func conditionFor(err error) readyCondition {
-	var full *ledger.NoRoom
+	var full *ledger.NoRoomError
 	switch {
 	case err == nil:
 		return readyCondition{}
@@ -116,9 +116,9 @@ func (l *localVolumes) check(o *flexlvmv1.LocalVolume) (localRequest, error) {
 // withoutFigures returns an error whose text stays the same while a node is short of room, regardless
 // of how much is free: every change of a LocalVolume's status is sent to its watchers.
 func withoutFigures(err error, spec volume.Spec) error {
-	var full *ledger.NoRoom
+	var full *ledger.NoRoomError
 	if errors.As(err, &full) && full.Short {
-		return &ledger.NoRoom{Node: full.Node, Short: true, Why: fmt.Sprintf("has no room for %s in %s %q (`kubectl flexlvm status` shows how much is free)", spec.Size, spec.Pool().Noun(), spec.Pool())}
+		return &ledger.NoRoomError{Node: full.Node, Short: true, Why: fmt.Sprintf("has no room for %s in %s %q (`kubectl flexlvm status` shows how much is free)", spec.Size, spec.Pool().Noun(), spec.Pool())}
 	}
 	return err
 }

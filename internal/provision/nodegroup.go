@@ -76,8 +76,8 @@ func ParseNodeGroup(text string) (NodeGroup, error) {
 	return out, nil
 }
 
-// most returns the largest volume of a class that a new node could hold; false if it lacks the pool.
-func (g NodeGroup) most(class volume.Spec) (volume.Bytes, bool) {
+// maxVolumeSize returns the largest volume of a class that a new node could hold; false if it lacks the pool.
+func (g NodeGroup) maxVolumeSize(class volume.Spec) (volume.Bytes, bool) {
 	devices, has := g.Pools[class.Pool()]
 	if !has {
 		return 0, false
@@ -95,8 +95,8 @@ func (g NodeGroup) most(class volume.Spec) (volume.Bytes, bool) {
 // templateCapacity returns the object that shows the scheduler what a node of a group will offer. Its
 // selector matches the group's label, but excludes the hostnames of existing nodes, which have their
 // own capacities. The autoscaler's template node has a unique hostname.
-func templateCapacity(namespace string, group NodeGroup, hostnames []string, class *storagev1.StorageClass, most volume.Bytes) *storagev1.CSIStorageCapacity {
-	size := resource.NewQuantity(int64(most), resource.BinarySI)
+func templateCapacity(namespace string, group NodeGroup, hostnames []string, class *storagev1.StorageClass, maxSize volume.Bytes) *storagev1.CSIStorageCapacity {
+	size := resource.NewQuantity(int64(maxSize), resource.BinarySI)
 	selector := []metav1.LabelSelectorRequirement{
 		{Key: pv.LabelNodeGroup, Operator: metav1.LabelSelectorOpIn, Values: []string{group.Name}},
 		{Key: corev1.LabelHostname, Operator: metav1.LabelSelectorOpExists},
@@ -142,8 +142,8 @@ func (p *publisher) templates(name string) ([]*storagev1.CSIStorageCapacity, err
 		if !ours {
 			continue
 		}
-		if most, has := p.groups[at].most(parameters.Spec); has {
-			out = append(out, templateCapacity(p.namespace, p.groups[at], hostnames, class, most))
+		if maxSize, has := p.groups[at].maxVolumeSize(parameters.Spec); has {
+			out = append(out, templateCapacity(p.namespace, p.groups[at], hostnames, class, maxSize))
 		}
 	}
 	slices.SortFunc(out, func(a, b *storagev1.CSIStorageCapacity) int { return strings.Compare(a.Name, b.Name) })

@@ -47,11 +47,11 @@ func TestNodeGroupWithADirectoryPool(t *testing.T) {
 	require.NoError(t, err)
 	parameters, err := ParseParameters(map[string]string{"layout": "directory", "directoryPool": "small", "trustPods": "true"})
 	require.NoError(t, err)
-	most, has := group.most(parameters.Spec)
+	maxSize, has := group.maxVolumeSize(parameters.Spec)
 	require.True(t, has)
-	require.Equal(t, volume.Largest([]volume.Bytes{20482 * volume.MiB}, parameters.Spec, volume.Block), most)
-	require.NotEqual(t, volume.Largest([]volume.Bytes{20482 * volume.MiB}, parameters.Spec, volume.DefaultExtent), most)
-	_, has = group.most(volume.Spec{Group: "flexlvm"})
+	require.Equal(t, volume.Largest([]volume.Bytes{20482 * volume.MiB}, parameters.Spec, volume.Block), maxSize)
+	require.NotEqual(t, volume.Largest([]volume.Bytes{20482 * volume.MiB}, parameters.Spec, volume.DefaultExtent), maxSize)
+	_, has = group.maxVolumeSize(volume.Spec{Group: "flexlvm"})
 	require.False(t, has)
 }
 

@@ -37,7 +37,7 @@ type waitingPods struct {
 
 func newWaitingPods(client kubernetes.Interface, api *kube.Client, again time.Duration) (*waitingPods, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, again,
-		informers.WithTransform(leanPod),
+		informers.WithTransform(stripPodTransform),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = unscheduled }))
 	informer := factory.Core().V1().Pods().Informer()
 	err := informer.AddIndexers(cache.Indexers{byClaim: func(obj any) ([]string, error) {
@@ -65,7 +65,7 @@ func (w *waitingPods) using(ctx context.Context, namespace, claim string) ([]*co
 	}
 	err = w.api.UnscheduledPods(ctx, namespace, func(pod *corev1.Pod) {
 		if slices.Contains(kubeobject.ClaimsOf(pod), namespace+"/"+claim) {
-			out = append(out, lean(pod))
+			out = append(out, stripPod(pod))
 		}
 	})
 	return out, err
@@ -83,16 +83,16 @@ func otherClaims(pod *corev1.Pod, claim string) []string {
 	return slices.Compact(out)
 }
 
-// leanPod is lean for a cache.
-func leanPod(obj any) (any, error) {
+// stripPodTransform is stripPod for a cache.
+func stripPodTransform(obj any) (any, error) {
 	if pod, is := obj.(*corev1.Pod); is {
-		return lean(pod), nil
+		return stripPod(pod), nil
 	}
 	return obj, nil
 }
 
-// lean keeps the fields of a pod that this package reads.
-func lean(pod *corev1.Pod) *corev1.Pod {
+// stripPod keeps the fields of a pod that this package reads.
+func stripPod(pod *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
 		ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp,

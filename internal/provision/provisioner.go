@@ -125,7 +125,7 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 	if parameters.IOLimits, err = p.limits(ctx, o.PVC, parameters.IOLimits); err != nil {
 		return nil, finished, p.countRefusal(err)
 	}
-	if err := limitable(spec, parameters.IOLimits); err != nil {
+	if err := checkIOLimits(spec, parameters.IOLimits); err != nil {
 		return nil, finished, p.countRefusal(err)
 	}
 	if request.clones() {

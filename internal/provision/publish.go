@@ -199,7 +199,7 @@ func (p *publisher) wanted(label string) ([]*storagev1.CSIStorageCapacity, error
 			if !p.avoidBusy {
 				offer.Busy = 0
 			}
-			out = append(out, capacityOf(p.namespace, of, class, offer.Most, offer.Busy))
+			out = append(out, capacityOf(p.namespace, of, class, offer.MaxVolumeSize, offer.Busy))
 		}
 	}
 	slices.SortFunc(out, func(a, b *storagev1.CSIStorageCapacity) int { return strings.Compare(a.Name, b.Name) })

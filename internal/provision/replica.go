@@ -122,5 +122,5 @@ func (p *Provisioner) checkNoOtherReplica(r Request, node string) error {
 	if len(others) == 0 {
 		return nil
 	}
-	return &ledger.NoRoom{Node: node, Why: fmt.Sprintf("has a replica of this dataset already, or is not rid of it yet (PersistentVolume %q)", others[0].Name)}
+	return &ledger.NoRoomError{Node: node, Why: fmt.Sprintf("has a replica of this dataset already, or is not rid of it yet (PersistentVolume %q)", others[0].Name)}
 }

@@ -312,7 +312,7 @@ func TestRoomOfThePodsOwnDataset(t *testing.T) {
 			}
 			require.ErrorContains(t, err, "and what this pod reads (ds-"+imagesHash+") does not count, for it stays")
 			offer, _ := c.ledger.Offer("node-1", volume.Spec{Group: "flexlvm"})
-			require.Less(t, offer.Most, 5*volume.GiB, "the scheduler would choose this node again")
+			require.Less(t, offer.MaxVolumeSize, 5*volume.GiB, "the scheduler would choose this node again")
 		})
 	}
 }

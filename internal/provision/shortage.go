@@ -29,13 +29,13 @@ func shortage(none, class string, pool volume.PoolName, size volume.Bytes, large
 	case largest.Nodes == 0:
 		return causeNoPool, fmt.Sprintf("%s has %s, which StorageClass %q asks for (%s reported); %s",
 			none, named, class, volume.Pluralize(largest.Reported, "node has", "nodes have"), howToCreate(pool))
-	case largest.Most >= size:
+	case largest.MaxVolumeSize >= size:
 		return causeRoom, fmt.Sprintf("there is room for it now, on node %q", largest.Node)
 	case largest.Closed != "":
 		return causeClosed, fmt.Sprintf("%s has room for it: of %s none can give any, and node %q %s", none, with, largest.Node, largest.Closed)
 	}
 	return causeNoRoom, fmt.Sprintf("%s has room for it: %s are asked for, and the most that any of %s can give is %s, on node %q",
-		none, ledger.AmountOf(size), with, ledger.AmountOf(largest.Most), largest.Node)
+		none, ledger.AmountOf(size), with, ledger.AmountOf(largest.MaxVolumeSize), largest.Node)
 }
 
 // howToCreate returns how to create a pool on a node. A volume group needs no shell there.

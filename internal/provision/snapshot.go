@@ -57,7 +57,7 @@ func (p *Provisioner) snapshotOrigin(ctx context.Context, request Request, spec 
 		wrong.Add(fmt.Sprintf("dataSource %q: %s", name, c.Lost))
 		return origin{}, wrong.Refusal()
 	}
-	if err := p.mayCopy(request, spec, name, &c); err != nil {
+	if err := p.checkCopyable(request, spec, name, &c); err != nil {
 		return origin{}, err
 	}
 	return p.originOn(object, &c, name, fmt.Sprintf("snapshot %q", name))

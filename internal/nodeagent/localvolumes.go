@@ -13,9 +13,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// prepare creates a declared volume before it has a claim, if its PersistentVolume still exists: a round's list
-// may be older than the deletion.
-func (d *Daemon) prepare(ctx context.Context, j createJob, spec volume.Spec) {
+// createLocalVolume creates a declared volume before it has a claim, if its PersistentVolume still exists: a
+// round's list may be older than the deletion.
+func (d *Daemon) createLocalVolume(ctx context.Context, j createJob, spec volume.Spec) {
 	c := j.pv
 	err := d.engine.Prepare(ctx, spec, func(ctx context.Context) error { return d.stillWanted(ctx, j) })
 	if ctx.Err() != nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// unfinishedCopy reports whether c is an unfinished copy: its volume is missing, creating, or has unreadable tags;
+// unfinishedClone reports whether c is an unfinished copy: its volume is missing, creating, or has unreadable tags;
 // or it is a snapshot that is not recorded as taken. Its source must stay until then, because an interrupted
 // copy starts over. A copy that can never be created, because it is given up or of another cluster or volume
 // group, does not count.
-func (x *index) unfinishedCopy(view View, c *persistentvolume.Volume) bool {
+func (x *index) unfinishedClone(view View, c *persistentvolume.Volume) bool {
 	if c.CloneOf == "" || c.Taken || !c.Usable() && !c.Placeholder || view.givenUp(c) || c.Cluster != view.Cluster {
 		return false
 	}
@@ -23,27 +23,27 @@ func (x *index) unfinishedCopy(view View, c *persistentvolume.Volume) bool {
 	return !there || v.State == volume.Creating || v.State == "" || c.Kind == volume.Snapshot
 }
 
-// beingCopied returns the name of the PersistentVolume that is to be a copy of c's volume; empty if there is
+// beingCloned returns the name of the PersistentVolume that is to be a copy of c's volume; empty if there is
 // none. A missing volume cannot be kept for it, and a released one can be copied in its new state.
-func (x *index) beingCopied(c *persistentvolume.Volume) string {
+func (x *index) beingCloned(c *persistentvolume.Volume) string {
 	v, there := x.volumes[KeyOfPersistentVolume(c)]
 	if !there || v.State != volume.Ready && v.State != volume.Creating {
 		return ""
 	}
-	return x.copySources[KeyOfPersistentVolume(c)]
+	return x.cloneSources[KeyOfPersistentVolume(c)]
 }
 
-// Copies returns the PersistentVolumes whose volumes are to be created now as copies, in order of their names.
+// ClonesToCreate returns the PersistentVolumes whose volumes are to be created now as copies, in order of their names.
 // Encrypted copies are created by their first mount, which brings the key, except snapshots and full copies that
 // are not complete yet, which need none.
-func Copies(view View) []persistentvolume.Volume {
+func ClonesToCreate(view View) []persistentvolume.Volume {
 	x := newIndex(view)
 	var out []persistentvolume.Volume
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]
 		v, there := x.volumes[KeyOfPersistentVolume(c)]
 		byMount := c.Encrypted && c.Kind != volume.Snapshot && (c.Shape.Layout == volume.Thin || there && v.Fill == volume.FillCopied)
-		if !x.unfinishedCopy(view, c) || c.Placeholder || byMount || x.groupProblems[c.Group] != "" {
+		if !x.unfinishedClone(view, c) || c.Placeholder || byMount || x.groupProblems[c.Group] != "" {
 			continue
 		}
 		if !there || v.State == volume.Creating || c.Kind == volume.Snapshot {

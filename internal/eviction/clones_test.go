@@ -62,7 +62,7 @@ func TestJudgeKeepsWhatIsToBeCopied(t *testing.T) {
 				require.Contains(t, verdicts[i].Why, "PersistentVolume copy is to become a copy of it")
 			}
 			var made []string
-			for _, c := range eviction.Copies(s.View) {
+			for _, c := range eviction.ClonesToCreate(s.View) {
 				made = append(made, c.PV)
 			}
 			if tt.made {
@@ -76,7 +76,7 @@ func TestJudgeKeepsWhatIsToBeCopied(t *testing.T) {
 
 // The daemon creates a full copy of an encrypted volume until it is complete. The first mount, which brings the key,
 // does the rest.
-func TestCopiesOfEncryptedVolumes(t *testing.T) {
+func TestClonesOfEncryptedVolumes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		shape volume.Shape
 		fill  volume.Fill
@@ -91,27 +91,27 @@ func TestCopiesOfEncryptedVolumes(t *testing.T) {
 		s := evictiontest.New()
 		s.PersistentVolume("copy", 10, evictiontest.CopyOf("source"), func(c *persistentvolume.Volume) { c.Encrypted, c.Shape = true, tt.shape })
 		s.Volume("copy", volume.Creating, 10, func(v *inventory.Volume) { v.Fill = tt.fill })
-		require.Equal(t, tt.made, len(eviction.Copies(s.View)) == 1, name)
+		require.Equal(t, tt.made, len(eviction.ClonesToCreate(s.View)) == 1, name)
 	}
 }
 
 // In doubt the source is kept. Nothing is created while a device is missing.
-func TestCopiesInDoubt(t *testing.T) {
+func TestClonesInDoubt(t *testing.T) {
 	s := evictiontest.New()
 	s.PersistentVolume("source", 10, evictiontest.Phase(corev1.VolumeReleased))
 	s.Volume("source", volume.Ready, 10)
 	s.PersistentVolume("copy", 10, evictiontest.CopyOf("source"))
 	s.Volume("copy", "", 10, func(v *inventory.Volume) { v.Cluster, v.Problem = "", "two states" })
-	require.Empty(t, eviction.Copies(s.View))
+	require.Empty(t, eviction.ClonesToCreate(s.View))
 	for _, v := range eviction.Judge(s.View) {
 		require.NotEqual(t, eviction.ActionRelease, v.Action)
 	}
 	s.View.Volumes = s.View.Volumes[:2]
-	require.Len(t, eviction.Copies(s.View), 1)
+	require.Len(t, eviction.ClonesToCreate(s.View), 1)
 	s.PoolNamed("flexlvm").Missing = 1
-	require.Empty(t, eviction.Copies(s.View))
+	require.Empty(t, eviction.ClonesToCreate(s.View))
 	s.View.Cluster = ""
-	require.Empty(t, eviction.Copies(s.View))
+	require.Empty(t, eviction.ClonesToCreate(s.View))
 }
 
 // The source of a copy is not evicted, neither as an unreferenced volume nor as an orphan.

@@ -13,7 +13,7 @@ import (
 )
 
 // A claim that two pods use is being written for one of them. The other pod's claims must not take its room.
-func TestCompanionThatIsBeingWrittenKeepsItsRoom(t *testing.T) {
+func TestOtherClaimThatIsBeingWrittenKeepsItsRoom(t *testing.T) {
 	three, five := volume.DeviceSize(3*volume.GiB, 0), volume.DeviceSize(5*volume.GiB, 0)
 	b := ledgertest.New(t, ledgertest.Report("node-1", three+five+2*volume.GiB), ledgertest.Report("node-2", 3*five))
 	shared, first, second := ledgertest.Want("shared", 3*volume.GiB), ledgertest.Want("first", 5*volume.GiB), ledgertest.Want("second", 5*volume.GiB)
@@ -37,7 +37,7 @@ func TestCompanionThatIsBeingWrittenKeepsItsRoom(t *testing.T) {
 }
 
 // Two claims whose writes have failed for one node can both move to another one.
-func TestCompanionsMoveTogether(t *testing.T) {
+func TestClaimsOfAPodMoveTogether(t *testing.T) {
 	b := ledgertest.New(t, ledgertest.Report("node-1", 2*ledgertest.OneGiB), ledgertest.Report("node-2", 2*ledgertest.OneGiB))
 	one, two := ledgertest.Want("one", volume.GiB), ledgertest.Want("two", volume.GiB)
 	require.NoError(t, b.Take("node-1", one, two))
@@ -49,7 +49,7 @@ func TestCompanionsMoveTogether(t *testing.T) {
 	require.Zero(t, b.Room("node-2"))
 }
 
-func TestReservationForAWriteLastsThroughACompanionsTurn(t *testing.T) {
+func TestReservationForAWriteLastsThroughAnotherClaimsTurn(t *testing.T) {
 	b := ledgertest.New(t, ledgertest.Report("node-1", 4*ledgertest.OneGiB))
 	one, two := ledgertest.Want("one", volume.GiB), ledgertest.Want("two", volume.GiB)
 	require.NoError(t, b.Take("node-1", one, two))
@@ -60,13 +60,13 @@ func TestReservationForAWriteLastsThroughACompanionsTurn(t *testing.T) {
 	b.Now = b.Now.Add(ledger.ReservationTime - 4*time.Minute)
 	require.Equal(t, 3*ledgertest.OneGiB, b.Room("node-1"), "nor longer than its own turn said")
 	require.NoError(t, b.Take("node-1", two, one))
-	require.Equal(t, 2*ledgertest.OneGiB, b.Room("node-1"), "what has lapsed is reserved as any companion")
+	require.Equal(t, 2*ledgertest.OneGiB, b.Room("node-1"), "what has lapsed is reserved as for any other claim")
 	b.Now = b.Now.Add(2 * time.Minute)
 	require.Equal(t, 3*ledgertest.OneGiB, b.Room("node-1"))
 }
 
-// A PersistentVolume that the watch does not show yet exists, and no companion's turn takes its room.
-func TestCompanionThatIsInheritedKeepsItsRoom(t *testing.T) {
+// A PersistentVolume that the watch does not show yet exists, and no other claim's turn takes its room.
+func TestOtherClaimThatIsInheritedKeepsItsRoom(t *testing.T) {
 	b := ledgertest.New(t, ledgertest.Report("node-1", ledgertest.OneGiB))
 	one, two := ledgertest.Want("one", volume.GiB), ledgertest.Want("two", volume.GiB)
 	b.Inherited(ledgertest.PersistentVolume("node-1", one))
@@ -115,7 +115,7 @@ func TestRefusedReplicaLowersNoOffer(t *testing.T) {
 	b := ledgertest.New(t, report)
 	replica := volume.Spec{Group: "flexlvm", Kind: volume.Dataset}
 	all, _ := b.Offer("node-1", replica)
-	require.Greater(t, all.Most, volume.GiB)
+	require.Greater(t, all.MaxVolumeSize, volume.GiB)
 	require.ErrorContains(t, b.Take("node-1", barred), "has a volume ds-0123456789abcdef without a PersistentVolume")
 	after, _ := b.Offer("node-1", replica)
 	require.Equal(t, all, after)
