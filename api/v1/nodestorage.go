@@ -65,7 +65,7 @@ type NodeStorageStatus struct {
 	Summary Summary `json:"summary,omitzero"`
 	// Volumes is the number of flexlvm volumes on the node, in any state.
 	Volumes int32 `json:"volumes"`
-	// OrphanCount is the number of such volumes as Orphans lists. Orphans may list fewer.
+	// OrphanCount is the number of orphans and of volumes with a problem. Orphans may list fewer.
 	OrphanCount int32 `json:"orphanCount"`
 	// Pools of the node: one for each volume group, and one for each thin pool and directory pool that flexlvm
 	// uses.
@@ -312,6 +312,9 @@ type Orphan struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Size that pods can use, without the overhead of the file system.
 	Size resource.Quantity `json:"size"`
+	// Layout is directory for a volume in a directory pool, and empty for others.
+	// +optional
+	Layout string `json:"layout,omitempty"`
 	// FilesystemUUID is the UUID of its file system.
 	// +optional
 	FilesystemUUID string `json:"filesystemUUID,omitempty"`

@@ -3,6 +3,7 @@ package dataset
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -37,4 +38,13 @@ func (p *planner) missing(r *Replica) string {
 		after = "which gives up what consumers wrote"
 	}
 	return fmt.Sprintf("node %s does not report the volume group that it is in, so no pod is sent there for it: check the disks of the node; if another machine has the name of the node now, delete claim %s, %s", r.Node, r.Claim.Name, after)
+}
+
+// withoutMissing returns the message of a loader's last status, or an empty string if that was that the volume group is
+// missing: the group may be back.
+func (p *planner) withoutMissing(r *Replica, message string) string {
+	if strings.HasSuffix(message, p.missing(r)) {
+		return ""
+	}
+	return message
 }

@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
 	"github.com/flexlvm/flexlvm/internal/pv"
@@ -79,6 +81,37 @@ func TestLoadersPassANodeWithoutTheVolumeGroup(t *testing.T) {
 	r.GroupMissing = true
 	out := s.requirePlan("create job v-a-1")
 	require.Contains(t, out.Status.Nodes[0].Message, "node node-0 does not report the volume group that it is in")
+}
+
+// A loader is not started on such a node, although its replica could be copied, and takes no place of another.
+func TestNoLoaderStartsWithoutTheVolumeGroup(t *testing.T) {
+	s := newRack(t, 2)
+	s.indexed(0).Job = nil
+	r := s.claimed(1)
+	r.GroupMissing = true
+	out := s.requirePlan()
+	require.Equal(t, flexlvmv1.ReplicaWaiting, out.Status.Nodes[1].State)
+	require.Contains(t, out.Status.Nodes[1].Message, "node node-1 does not report the volume group that it is in")
+
+	s = newRack(t, 2, "sourceLoaders", "1")
+	s.claimed(0).GroupMissing = true
+	s.claimed(1)
+	s.requirePlan("create job v-a-1")
+}
+
+// Once the volume group is there again, the message that it was missing is not taken over from the last status.
+func TestMessageOfALoaderWhoseVolumeGroupIsBack(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
+	r := s.loading(0, corev1.PodRunning)
+	r.Report = &protocol.Status{State: protocol.StateFetching, FilesDone: 1, FilesTotal: 2, BytesDone: 10, BytesTotal: 40}
+	s.at(now)
+	r.Report, r.GroupMissing = nil, true
+	got, _ := s.at(now.Add(stalls))
+	require.Contains(t, got.Nodes[0].Message, "node node-0 does not report the volume group that it is in")
+	r.GroupMissing = false
+	got, _ = s.at(now.Add(stalls + time.Second))
+	require.Equal(t, "nothing has arrived since 2026-11-21T16:00:00Z", got.Nodes[0].Message)
+	require.EqualValues(t, 10, got.Nodes[0].Progress.Bytes)
 }
 
 // Nor do visits.

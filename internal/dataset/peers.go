@@ -198,13 +198,15 @@ func (p *planner) ableToServePeers() (able []int, digest string) {
 	return able, digest
 }
 
-// begin creates a replica's loader when its turn comes: one that copies from peers, or one that asks the
-// source.
+// begin creates a replica's loader when its turn comes, unless the replica's volume group is missing: one that copies
+// from peers, or one that asks the source.
 func (p *planner) begin(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader is being created"
 	task, o := p.task(index, r.Claim), &p.peers
 	alone := p.Source.Peers == "" || r.Claim.Annotations[annotationPeersFailed] != ""
 	switch {
+	case r.GroupMissing: // its loader could not start
+		status.Message = p.missing(r)
 	case p.growing(r):
 		status.Message = "its volume grows first"
 	case !alone && o.copying < len(o.ready):

@@ -306,7 +306,7 @@ func (p *planner) running(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 		if r.Report != nil {
 			status.Message = r.Report.Message
 		} else if old := p.remembered(index, status.Claim); old.State == flexlvmv1.ReplicaLoading || old.State == flexlvmv1.ReplicaStreaming {
-			status.Message, status.Progress = old.Message, old.Progress
+			status.Message, status.Progress = p.withoutMissing(r, old.Message), old.Progress
 		}
 	}
 	if r.GroupMissing {

@@ -250,7 +250,7 @@ func TestFindings(t *testing.T) {
 		"small metadata":   {group(func(g *lvm.VolumeGroup) { g.MetadataSize, g.MetadataFree = volume.MiB, 500*volume.KiB }), Warn, "group flexlvm metadata", "some hundreds", "flexlvm vg create"},
 		"metadata filling": {group(func(g *lvm.VolumeGroup) { g.MetadataFree = volume.MiB }), Warn, "group flexlvm metadata", "(11 %)", "the node daemon evicts released volumes for it; if these are not enough, delete claims"},
 		"metadata full":    {group(func(g *lvm.VolumeGroup) { g.MetadataFree = 512 }), Fail, "group flexlvm metadata", "(0 %)", "delete claims that nobody needs (never logical volumes by hand)"},
-		"metadata unknown": {group(func(g *lvm.VolumeGroup) { g.MetadataFree = 0 }), Fail, "group flexlvm metadata", "(0 %), as LVM 2.02 always reports with lvmetad", "if `lvmconfig global/use_lvmetad` is 1, set it to 0"},
+		"metadata unknown": {group(func(g *lvm.VolumeGroup) { g.MetadataFree = 0 }), Fail, "group flexlvm metadata", "(0 %), as LVM 2.02 always reports with lvmetad", "remove logical volumes of other programs (never flexlvm's by hand), or delete claims that nobody needs after `kubectl annotate pv PV flexlvm.io/reclaim=immediate --overwrite`"},
 
 		"thin pool queues":   {pool(func(p *lvm.ThinPool) { p.ErrorWhenFull = false }), Fail, "thin pool flexlvm/thinpool", "lvchange --errorwhenfull y flexlvm/thinpool", "no volume is promised"},
 		"thin pool filling":  {pool(func(p *lvm.ThinPool) { p.Used = 24 * volume.GiB }), Warn, "thin pool flexlvm/thinpool", "80 % full", "lvextend --size +SIZE flexlvm/thinpool`, or delete claims that nobody needs (never logical volumes by hand)"},

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -131,11 +132,14 @@ func (p *planner) freesMetadata(pool *poolPlan) bool {
 // metadataAdvice describes what becomes of a group whose LVM metadata area is too full.
 func (p *planner) metadataAdvice(pool *poolPlan) string {
 	const advice = "delete claims that nobody needs, or create a group with a larger area (`flexlvm vg create`)"
+	const ifReallyFull = "if the area is really full, remove logical volumes of other programs, or delete claims that nobody needs after " +
+		"`kubectl annotate pv PV " + pv.AnnotationReclaim + "=immediate --overwrite` (released volumes are not evicted for it meanwhile), " +
+		"or create a group with a larger area (`flexlvm vg create`)"
 	candidates, stalled := p.metadataCandidates(pool.Name.Group()), p.stalledPool(pool.Name.Group())
 	switch {
 	case pool.MetadataFree <= 0:
 		return "LVM reports that nothing of it is free, as LVM 2.02 always does with lvmetad, so nothing is evicted for that; " +
-			"set `use_lvmetad = 0` in lvm.conf and stop lvmetad; if the area is really full, " + advice
+			"set `use_lvmetad = 0` in lvm.conf and stop lvmetad; " + ifReallyFull
 	case p.result.Blocked != "":
 		return p.result.Blocked
 	case stalled != nil:

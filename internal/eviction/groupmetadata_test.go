@@ -3,7 +3,6 @@ package eviction_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -170,7 +169,14 @@ func TestPlanLVMMetadataMessages(t *testing.T) {
 	s.View.Pools[0].MetadataFree = 0
 	require.Equal(t, "the usable half of LVM's metadata area of volume group flexlvm is 100% full, and from 90% on the group takes no new volumes; "+
 		"LVM reports that nothing of it is free, as LVM 2.02 always does with lvmetad, so nothing is evicted for that; "+
-		"set `use_lvmetad = 0` in lvm.conf and stop lvmetad; if the area is really full"+strings.Replace(advice, ";", ",", 1), s.Plan().Pools[0].Closed)
+		"set `use_lvmetad = 0` in lvm.conf and stop lvmetad; if the area is really full, remove logical volumes of other programs, or delete claims that nobody needs after "+
+		"`kubectl annotate pv PV flexlvm.io/reclaim=immediate --overwrite` (released volumes are not evicted for it meanwhile), or create a group with a larger area (`flexlvm vg create`)", s.Plan().Pools[0].Closed)
+	require.Empty(t, evictiontest.Evicted(s.Plan()))
+
+	for i := range s.View.Volumes {
+		s.View.Volumes[i].Reclaim = volume.ReclaimImmediate
+	}
+	require.Equal(t, []string{"Immediate old", "Immediate used"}, evictiontest.Evicted(s.Plan()), "that is what the annotation is for")
 }
 
 // The report names the cause of why nothing is evicted, which is not that nothing may be.

@@ -239,6 +239,9 @@ func orphanStatus(r eviction.Result, healing map[string]bool) []flexlvmv1.Orphan
 		if v.Kind != volume.Claim {
 			one.Kind = string(v.Kind)
 		}
+		if v.Layout == volume.Directory {
+			one.Layout = string(v.Layout)
+		}
 		out = append(out, one)
 	}
 	return out
@@ -255,8 +258,8 @@ func orphanList(seen, unseen []flexlvmv1.Orphan) ([]flexlvmv1.Orphan, int32) {
 // They were listed before, so their number does not grow.
 func orphansUnseen(in inventory.Inventory, was []flexlvmv1.Orphan) (out []flexlvmv1.Orphan) {
 	for _, o := range was {
-		// The entry does not say which pool of its group the volume is in.
-		unreadable := slices.ContainsFunc(in.Pools, func(p inventory.Pool) bool {
+		// The entry does not say which directory pool of its group the volume is in. LVM itself lists the other volumes.
+		unreadable := o.Layout == string(volume.Directory) && slices.ContainsFunc(in.Pools, func(p inventory.Pool) bool {
 			return p.Name.Group() == volume.Group(o.Pool) && p.VolumesUnknown()
 		})
 		if !unreadable && !mayHoldUnseen(in, volume.PoolName(o.Pool)) || isOrphanSeen(in, o) {

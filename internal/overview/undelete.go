@@ -124,13 +124,14 @@ func withoutMoved(found, others []Candidate) (_, _ []Candidate) {
 }
 
 // movedTo reports whether other is c, which its node does not see any more, on another node: what LVM and the file system
-// say of themselves is the same. If the nodes know different claims, or the other volume is not released, or is known to
-// have been released earlier, it is another one with a copy of the file system.
+// say of themselves is the same. If the nodes know different claims, or c is released and the other volume is not, or the
+// other was last used or released earlier, as far as that is known, it is another one with a copy of the file system.
 func (c Candidate) movedTo(other Candidate) bool {
 	was, is := &c.Released, &other.Released
 	same := is.FilesystemUUID == was.FilesystemUUID && is.Name == was.Name && is.Created.Equal(&was.Created)
 	claim := c.Claim() == other.Claim() || c.Claim() == "" || other.Claim() == ""
-	return c.Unseen && !other.Unseen && same && claim && other.isReleased() && (!other.knowsRelease() || !is.Released.Before(&was.Released))
+	released := other.isReleased() || !c.isReleased()
+	return c.Unseen && !other.Unseen && same && claim && released && (!other.knowsRelease() || !is.Released.Before(&was.Released))
 }
 
 // isReleased reports whether the volume is released, and no orphan.

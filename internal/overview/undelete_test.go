@@ -223,6 +223,23 @@ func TestFindAny(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "b/ds-1", got)
 
+	// Its disks were moved to another node, which lists it as an orphan, too, or as released.
+	got, err = find(overview.Wanted{Namespace: "shop", Volume: "ds-1"}, late, b)
+	require.NoError(t, err)
+	require.Equal(t, "b/ds-1", got)
+	since := node("b", func(s *flexlvmv1.NodeStorageStatus) {
+		s.Released = []flexlvmv1.ReleasedVolume{{Pool: "flexlvm", Name: "ds-1", State: "unreferenced", Namespace: "shop", FilesystemUUID: fs}}
+	})
+	got, err = find(overview.Wanted{Namespace: "shop", Volume: "ds-1"}, late, since)
+	require.NoError(t, err)
+	require.Equal(t, "b/ds-1", got)
+	// A released volume is not on the other node, as long as that lists an orphan.
+	before := node("a", deleted("data"), func(s *flexlvmv1.NodeStorageStatus) {
+		s.Released, s.ReleasedCount = []flexlvmv1.ReleasedVolume{{Pool: "late", Name: "ds-1", State: "unreferenced", Namespace: "shop", FilesystemUUID: fs}}, 1
+	})
+	_, err = find(overview.Wanted{Namespace: "shop", Volume: "ds-1"}, before, b)
+	require.ErrorContains(t, err, "select one with")
+
 	one, other, third := node("a", deleted("data")), node("b", deleted("data")), node("c", orphan("released-0"))
 	for _, all := range [][]flexlvmv1.NodeStorage{{one, third}, {one, other, third}} {
 		_, err = find(overview.Wanted{Namespace: "shop", Volume: "released-0"}, all...)
