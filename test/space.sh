@@ -6,7 +6,7 @@ set -eu
 
 cache=${FLEXLVM_CACHE:-.cache}
 need=20 # GiB
-[ -n "$(find "$cache" -maxdepth 1 -name 'kubernetes-*' -print -quit)" ] || need=36
+[ -n "$(find "$cache/" -maxdepth 1 -name 'kubernetes-*' -print -quit)" ] || need=36
 free=$(df -Pk "$cache" | awk 'END { print int($4 / 1048576) }')
 if [ "$free" -lt "$need" ]; then
 	echo "the tests need $need GiB of free disk space, and the file system of $cache has $free:" \

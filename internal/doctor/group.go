@@ -89,7 +89,7 @@ func judgeMetadata(check string, g lvm.VolumeGroup) []Finding {
 	switch {
 	case g.MetadataFree <= 0:
 		return fail(check, detail+", as LVM 2.02 always reports with lvmetad, so the node daemon evicts nothing for it",
-			"if `lvmconfig global/use_lvmetad` is 1, set it to 0 in lvm.conf and stop lvmetad; if the area is really full, remove logical volumes of other programs (never flexlvm's by hand), or delete claims that nobody needs after `kubectl annotate pv PV "+pv.AnnotationReclaim+"=immediate --overwrite` (released volumes are not evicted for it meanwhile), or move to a group with a larger area (`flexlvm vg create --metadata-size`)")
+			"if `lvmconfig global/use_lvmetad` is 1, set it to 0 in lvm.conf and stop lvmetad; if the area is really full, first remove a logical volume of another program (never flexlvm's by hand), because LVM may not have room to write even a release; or annotate the PersistentVolumes of claims that nobody needs (`kubectl annotate pv PV "+pv.AnnotationReclaim+"=immediate --overwrite`), and then delete these claims, whose volumes are then removed for ever; or move to a group with a larger area (`flexlvm vg create --metadata-size`)")
 	case left < noMetadataLeft:
 		return fail(check, detail, do)
 	case left < lowMetadata:

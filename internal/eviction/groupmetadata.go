@@ -132,9 +132,9 @@ func (p *planner) freesMetadata(pool *poolPlan) bool {
 // metadataAdvice describes what becomes of a group whose LVM metadata area is too full.
 func (p *planner) metadataAdvice(pool *poolPlan) string {
 	const advice = "delete claims that nobody needs, or create a group with a larger area (`flexlvm vg create`)"
-	const ifReallyFull = "if the area is really full, remove logical volumes of other programs, or delete claims that nobody needs after " +
-		"`kubectl annotate pv PV " + pv.AnnotationReclaim + "=immediate --overwrite` (released volumes are not evicted for it meanwhile), " +
-		"or create a group with a larger area (`flexlvm vg create`)"
+	const ifReallyFull = "if the area is really full, first remove a logical volume of another program, because LVM may not have room to write even a release; " +
+		"or annotate the PersistentVolumes of claims that nobody needs (`kubectl annotate pv PV " + pv.AnnotationReclaim + "=immediate --overwrite`), " +
+		"and then delete these claims, whose volumes are then removed for ever; or create a group with a larger area (`flexlvm vg create`)"
 	candidates, stalled := p.metadataCandidates(pool.Name.Group()), p.stalledPool(pool.Name.Group())
 	switch {
 	case pool.MetadataFree <= 0:

@@ -169,8 +169,10 @@ func TestPlanLVMMetadataMessages(t *testing.T) {
 	s.View.Pools[0].MetadataFree = 0
 	require.Equal(t, "the usable half of LVM's metadata area of volume group flexlvm is 100% full, and from 90% on the group takes no new volumes; "+
 		"LVM reports that nothing of it is free, as LVM 2.02 always does with lvmetad, so nothing is evicted for that; "+
-		"set `use_lvmetad = 0` in lvm.conf and stop lvmetad; if the area is really full, remove logical volumes of other programs, or delete claims that nobody needs after "+
-		"`kubectl annotate pv PV flexlvm.io/reclaim=immediate --overwrite` (released volumes are not evicted for it meanwhile), or create a group with a larger area (`flexlvm vg create`)", s.Plan().Pools[0].Closed)
+		"set `use_lvmetad = 0` in lvm.conf and stop lvmetad; "+
+		"if the area is really full, first remove a logical volume of another program, because LVM may not have room to write even a release; "+
+		"or annotate the PersistentVolumes of claims that nobody needs (`kubectl annotate pv PV flexlvm.io/reclaim=immediate --overwrite`), "+
+		"and then delete these claims, whose volumes are then removed for ever; or create a group with a larger area (`flexlvm vg create`)", s.Plan().Pools[0].Closed)
 	require.Empty(t, evictiontest.Evicted(s.Plan()))
 
 	for i := range s.View.Volumes {

@@ -88,7 +88,8 @@ type stray struct {
 	name  volume.Name
 }
 
-// straysOf returns the strays that a node reports; the report names only the oldest orphans.
+// straysOf returns the strays that a node reports; the report names at most 50
+// orphans: those that are not seen at present, and else the oldest.
 func straysOf(storage *flexlvmv1.NodeStorage) map[stray]bool {
 	out := map[stray]bool{}
 	for _, o := range storage.Status.Orphans {

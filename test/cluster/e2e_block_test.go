@@ -76,7 +76,7 @@ func TestBlock(t *testing.T) {
 
 // A snapshot of a raw block volume is restored. Restoring it as a file system is refused.
 func TestSnapshotOfABlockVolume(t *testing.T) {
-	slots.Parallel(t, 0)
+	slots.Parallel(t, 40)
 	n := snapshotTenant(t, "block-snapshots")
 	n.run(claimOf("flexlvm-snapshots", "raw", "64Mi", "volumeMode: Block"), devicePod("raw", "raw", "node1"))
 	sum := n.fillDevice("raw")

@@ -68,7 +68,7 @@ func commitOf(repository string, texts map[string]string) string {
 // The examples of sources over HTTP fill volumes on the requested nodes from servers that require
 // authentication, and no secret is visible anywhere.
 func TestDatasetsOverHTTP(t *testing.T) {
-	slots.Parallel(t, 0)
+	slots.Parallel(t, 40)
 	const token = "hf_theTokenOfATest"
 	l := &library{tenant: newTenant(t, "sources")}
 	dir := t.TempDir()
@@ -139,7 +139,7 @@ func (l *library) readsAtCommit(commit string, want map[string]string) {
 // The example of an NFS export that is copied: jobs read it from their nodes' own disks, also when the
 // server is down, and the export is unchanged.
 func TestDatasetOfNFS(t *testing.T) {
-	slots.Parallel(t, 0)
+	slots.Parallel(t, 40)
 	l := &library{tenant: newTenant(t, "shares")}
 	server, export, err := shared.StartNFS(l.ctx, "node2")
 	require.NoError(t, err)
