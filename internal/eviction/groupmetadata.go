@@ -13,9 +13,9 @@ import (
 // accepted, and volumes are evicted: the rest is for growing and removing existing volumes.
 const closedMetadataPercent = 90
 
-// leastMetadata is less than LVM's metadata about a volume takes, which is about 600 bytes, and less than each copy of
+// minVolumeMetadata is less than LVM's metadata about a volume takes, which is about 600 bytes, and less than each copy of
 // a mirrored volume takes in addition.
-const leastMetadata volume.Bytes = 400
+const minVolumeMetadata volume.Bytes = 400
 
 // sector is the unit in which LVM reports how much of its metadata area is free, rounded down.
 const sector volume.Bytes = 512
@@ -106,9 +106,9 @@ func (p *planner) enoughForMetadata(pool *poolPlan, candidates []*inventory.Volu
 		if p.view.KeptUnchecked[v.UUID] {
 			continue
 		}
-		freed += leastMetadata
+		freed += minVolumeMetadata
 		if v.Layout == volume.Raid1 {
-			freed += leastMetadata * volume.Bytes(v.Devices())
+			freed += minVolumeMetadata * volume.Bytes(v.Devices())
 		}
 	}
 	return freed/sector*sector >= metadataExcess(pool.Pool)
