@@ -17,6 +17,9 @@ import (
 // or it fails.
 const runsAfter = 3 * time.Minute
 
+// restartBackoff is how long to wait before a controller that has failed is run again.
+var restartBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: time.Minute}
+
 // A backgroundLoop is a controller that runs concurrently with the library. Each call of run builds it anew.
 type backgroundLoop struct {
 	name    string
@@ -41,11 +44,13 @@ func (c Config) backgroundLoops(seen Listers, events record.EventRecorder, books
 // keepRunning runs the loop until ctx ends. If it fails, for example because the definition of VolumeManagers is gone
 // or the provisioner may not list them, claims are provisioned nevertheless, and the loop is run again with backoff.
 func (l backgroundLoop) keepRunning(ctx context.Context) {
-	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: time.Minute}
+	backoff := restartBackoff
 	for {
 		works := time.AfterFunc(runsAfter, func() { l.failing.Set(0) })
 		err := l.run(ctx)
-		works.Stop()
+		if !works.Stop() { // it has worked
+			backoff = restartBackoff
+		}
 		if err == nil || ctx.Err() != nil {
 			l.failing.Set(0)
 			return
