@@ -58,22 +58,22 @@ demo: setup ## show claims, the way back, eviction and a dataset on a disposable
 
 test: setup ## run every check and every test
 	@test/space.sh
-	@begun=$$SECONDS; $(MAKE) --no-print-directory -j3 step-test-soak step-lint step-test-s3 step-test-unit step-test-control step-on-host && \
+	@begun=$$SECONDS; $(MAKE) --no-print-directory -j3 step-test-soak step-test-installer step-lint step-test-s3 step-test-unit step-test-control step-on-host && \
 		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
 
 # A step starts when the steps that it depends on have passed, so nothing starts after a failure.
-# There are never more than two virtual nodes: test-vm, test-e2e and test-soak have two each,
-# test-daemon, test-faults and test-installer have one (and TestNothingIsLeftBehind of test-e2e a
-# third, which it stops while it boots).
+# There are never more than two virtual nodes: test-vm and test-e2e have two each, test-daemon, test-faults,
+# test-installer and test-soak have one (and TestNothingIsLeftBehind of test-e2e a third, which it
+# stops while it boots).
 step-test-e2e: step-test-vm step-kubernetes
 step-test-daemon step-test-faults: step-test-e2e
 step-test-installer: step-test-faults
-step-test-soak: step-test-daemon step-test-installer
+step-test-soak: step-test-daemon
 
 # The linter, test-s3, test-page and the unit tests run one after another beside test-vm and test-e2e, and test-control
 # and on-host after test-e2e, whose second half keeps both processors busy, so that the nodes share the processors with
 # one or two steps. on-host waits for test-control: if both could start, it would get the place of test-faults before
-# test-installer, on which test-soak waits. Helm is built first, or test-installer and test-modules would both build
+# test-installer. Helm is built first, or test-installer and test-modules would both build
 # it at the same time.
 step-lint: step-kubernetes
 step-test-s3: step-lint
@@ -191,13 +191,12 @@ ALONE = ./test/cluster/gc ./test/cluster/installer ./test/cluster/soak
 test-cluster: setup kubernetes ## test everything on a real Kubernetes with virtual nodes
 	@$(MAKE) --no-print-directory test-e2e
 	@$(MAKE) --no-print-directory -j2 test-daemon test-faults
-	@$(MAKE) --no-print-directory test-installer
-	@$(MAKE) --no-print-directory test-soak
+	@$(MAKE) --no-print-directory -j2 test-installer test-soak
 
 test-e2e: setup kubernetes ## test all that users do, on a real Kubernetes with two virtual nodes
 	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 100m $$(go list -tags cluster ./test/cluster/... | grep -v $(CONTROL:./%=-e %) $(PAGE:./%=-e %) $(ALONE:./%=-e %))
 
-test-soak: setup kubernetes ## let ten claims live and die; soak is the same with 300
+test-soak: setup kubernetes ## let ten claims live and die on a node; soak is the same with 300 on two
 	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 30m ./test/cluster/soak
 
 test-daemon: setup kubernetes ## test the node daemon's ordinary life on a real Kubernetes
@@ -262,8 +261,8 @@ conformance: setup kubernetes ## run Kubernetes' own tests of CSI drivers on two
 
 SOAK_CLAIMS ?= 300
 
-soak: setup kubernetes ## let SOAK_CLAIMS=300 claims live and die on full disks while daemons are killed
-	@SOAK_CLAIMS=$(SOAK_CLAIMS) $(SUITE) $@ go test -tags cluster -count=1 -v -timeout 6h ./test/cluster/soak
+soak: setup kubernetes ## let SOAK_CLAIMS=300 claims live and die on the full disks of two nodes while daemons are killed
+	@SOAK_CLAIMS=$(SOAK_CLAIMS) SOAK_NODES=2 $(SUITE) $@ go test -tags cluster -count=1 -v -timeout 6h ./test/cluster/soak
 
 # The job's arguments reach the shell through the environment, so that their quotes are not
 # interpreted twice.

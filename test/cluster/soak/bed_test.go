@@ -71,7 +71,7 @@ spec:
           readinessProbe: {periodSeconds: 1}
 `
 
-// bed is a cluster of two nodes with flexlvm on it.
+// bed is a cluster with flexlvm on it.
 type bed struct {
 	*cluster.Cluster
 	client    kubernetes.Interface
@@ -87,9 +87,12 @@ func start(t *testing.T, s settings) *bed {
 	source, err := vm.SourceDir()
 	require.NoError(t, err)
 	c, err := cluster.StartShipped(ctx, cluster.Config{Name: fmt.Sprintf("soak-%d", os.Getpid()),
-		Nodes: 2, DiskSize: s.diskMiB() << 20, Log: os.Stderr})
+		Nodes: s.nodes, DiskSize: s.diskMiB() << 20, Log: os.Stderr})
 	require.NoError(t, err)
-	b := &bed{Cluster: c, nodes: []string{"node1", "node2"}, strangers: map[string]string{}}
+	b := &bed{Cluster: c, strangers: map[string]string{}}
+	for i := range s.nodes {
+		b.nodes = append(b.nodes, fmt.Sprintf("node%d", i+1))
+	}
 	t.Cleanup(func() { b.stop(t) })
 	config, err := clientcmd.BuildConfigFromFlags("", c.AdminKubeconfig())
 	require.NoError(t, err)

@@ -14,17 +14,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// settings of a run come from the environment: SOAK_CLAIMS, SOAK_WORKERS and SOAK_SEED.
+// settings of a run come from the environment: SOAK_CLAIMS, SOAK_NODES, SOAK_WORKERS and SOAK_SEED. A node is enough
+// for a few claims, so that the test can run while another test has a node.
 type settings struct {
 	claims  int
+	nodes   int
 	workers int
 	seed    uint64
 }
 
 func fromEnvironment(t *testing.T) settings {
 	t.Helper()
-	s := settings{claims: 10, workers: 4, seed: uint64(time.Now().UnixNano())}
-	for name, number := range map[string]*int{"SOAK_CLAIMS": &s.claims, "SOAK_WORKERS": &s.workers} {
+	s := settings{claims: 10, nodes: 1, workers: 4, seed: uint64(time.Now().UnixNano())}
+	for name, number := range map[string]*int{"SOAK_CLAIMS": &s.claims, "SOAK_NODES": &s.nodes, "SOAK_WORKERS": &s.workers} {
 		if text := os.Getenv(name); text != "" {
 			n, err := strconv.Atoi(text)
 			require.NoError(t, err, name)
@@ -50,7 +52,7 @@ func (s settings) diskMiB() int64 { return 1400 + 16*int64(s.claims) }
 // released ones, at least one volume was evicted to make room, and none in use.
 func TestSoak(t *testing.T) {
 	s := fromEnvironment(t)
-	fmt.Printf("soak: %d claims, %d workers, SOAK_SEED=%d\n", s.claims, s.workers, s.seed)
+	fmt.Printf("soak: %d claims, %d nodes, %d workers, SOAK_SEED=%d\n", s.claims, s.nodes, s.workers, s.seed)
 	b := start(t, s)
 	h := newHistory(s, b.rooms(t))
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute+time.Duration(s.claims)*40*time.Second)
