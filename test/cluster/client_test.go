@@ -2,12 +2,15 @@
 
 package cluster_test
 
-// Tests read through the API server directly when they poll.
+// Tests send their requests to the API server themselves where they send many.
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,8 +19,11 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,8 +33,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// apiClient returns a client of the cluster's API server with an administrator's rights, for polling:
-// each kubectl costs a tenth of a second of processor time.
+// apiClient returns a client of the cluster's API server with an administrator's rights: each kubectl costs
+// a twentieth of a second of processor time. It is as strict as kubectl about unknown fields.
 func apiClient(t *testing.T) client.WithWatch {
 	t.Helper()
 	c, err := sharedClient()
@@ -41,7 +47,7 @@ var sharedClient = sync.OnceValues(func() (client.WithWatch, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.Dial, config.QPS, config.Burst = shared.Dial, 50, 100
+	config.Dial, config.QPS, config.Burst = shared.Dial, 200, 400
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), flexlvmv1.AddToScheme(scheme)); err != nil {
 		return nil, err
@@ -54,6 +60,58 @@ var sharedClient = sync.OnceValues(func() (client.WithWatch, error) {
 func (n *tenant) look(name string, into client.Object) {
 	n.t.Helper()
 	require.NoError(n.t, apiClient(n.t).Get(n.ctx, types.NamespacedName{Namespace: n.namespace, Name: name}, into))
+}
+
+// applyIn applies manifests to the shared cluster like `kubectl apply --server-side`, in a namespace if they name
+// none.
+func applyIn(ctx context.Context, t *testing.T, namespace, manifests string) error {
+	t.Helper()
+	api := client.WithFieldValidation(apiClient(t), metav1.FieldValidationStrict)
+	documents := yaml.NewYAMLOrJSONDecoder(strings.NewReader(manifests), 4096)
+	var failed []error
+	for {
+		var object unstructured.Unstructured
+		switch err := documents.Decode(&object.Object); {
+		case errors.Is(err, io.EOF):
+			return errors.Join(failed...)
+		case err != nil:
+			return errors.Join(append(failed, err)...)
+		case len(object.Object) > 0:
+			failed = append(failed, applyObject(ctx, api, namespace, &object))
+		}
+	}
+}
+
+func applyObject(ctx context.Context, api client.Client, namespace string, object *unstructured.Unstructured) error {
+	namespaced, err := api.IsObjectNamespaced(object)
+	if err != nil {
+		return err
+	}
+	if namespaced && object.GetNamespace() == "" {
+		object.SetNamespace(namespace)
+	}
+	return api.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("test"), client.ForceOwnership)
+}
+
+// ready waits until these pods of the tenant are Ready, or all that there are if none is named.
+func (n *tenant) ready(pods ...string) {
+	n.t.Helper()
+	await.Until(n.t, patience, func() string {
+		var list corev1.PodList
+		require.NoError(n.t, apiClient(n.t).List(n.ctx, &list, client.InNamespace(n.namespace)))
+		isReady := map[string]bool{}
+		for _, p := range list.Items {
+			isReady[p.Name] = slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+				return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+			})
+		}
+		wanted := pods
+		if len(wanted) == 0 {
+			wanted = slices.Sorted(maps.Keys(isReady))
+		}
+		missing := slices.DeleteFunc(slices.Clone(wanted), func(pod string) bool { return isReady[pod] })
+		return await.Missing(len(wanted) > 0 && len(missing) == 0, "of the pods %v these are not Ready: %v", wanted, missing)
+	})
 }
 
 // growth returns the state of a claim's growth: its resize status, capacity and condition messages.

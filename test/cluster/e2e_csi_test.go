@@ -210,7 +210,7 @@ spec:
     volumeMounts: [{name: registry, mountPath: /registry}]
   volumes: [{name: registry, hostPath: {path: /var/lib/kubelet/plugins_registry}}]
 `, cluster.BusyboxImage)))
-	thief.kubectl("wait", "--for=condition=Ready", "pod/socket", patiently)
+	thief.ready("socket")
 	require.Empty(t, thief.exec("socket", "if [ -r /registry/flexlvm.io.sock ] || [ -w /registry/flexlvm.io.sock ]; then echo open; fi"))
 	socket := ""
 	await.Until(t, patience, func() string { // it is gone while another test restarts the driver
@@ -238,5 +238,5 @@ func TestCSIOncePod(t *testing.T) {
 		return await.Missing(strings.Contains(message, "ReadWriteOncePod"), "the scheduler says %q", message)
 	})
 	n.kubectl("delete", "pod", "one")
-	n.kubectl("wait", "--for=condition=Ready", "pod/two", patiently)
+	n.ready("two")
 }

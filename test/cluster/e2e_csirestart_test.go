@@ -56,7 +56,7 @@ func testCSIUpgradeUnderLoad(t *testing.T) {
 		n.csiIsThere()
 		waiting = strings.Contains(n.kubectl("get", "pods", "-o", "jsonpath={.items[*].status.phase}"), "Pending")
 	}
-	n.kubectl("wait", "--for=condition=Ready", "pod", "--all", patiently)
+	n.ready()
 	t.Logf("%d pods were ready after %s", pods, time.Since(begun).Round(time.Second))
 	for i := range pods {
 		name := fmt.Sprintf("p%d", i)
@@ -114,7 +114,7 @@ func testCSIAway(t *testing.T) {
 	n.told("starts", "FailedMount", "flexlvm.io")
 	back()
 	n.csiIsThere()
-	n.kubectl("wait", "--for=condition=Ready", "pod", "--all", patiently)
+	n.ready()
 	require.Equal(t, "before\naway\n", n.exec("runs", "cat /data/file"))
 	require.Equal(t, "0 0", n.kubectl("get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[0].restartCount}"))
 }

@@ -67,7 +67,7 @@ func (n *tenant) untilWritten(pod string) {
 // values, and returns their number.
 func (n *tenant) keys(pod string) int64 {
 	n.t.Helper()
-	out, err := shared.Kubectl(n.ctx, "-n", n.namespace, "exec", pod, "--", "sh", "-c", everyKey)
+	out, err := n.tryExec(pod, everyKey)
 	if err != nil {
 		require.NoError(n.t, err, "%s\n%s", out, n.kubectl("logs", pod, "--tail=50"))
 	}

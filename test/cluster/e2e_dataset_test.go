@@ -165,7 +165,7 @@ func (l *library) testReplicaEvicted(vm flexlvmv1.VolumeManager) {
 	require.NoError(l.t, l.apply(claimOf(datasetGroup+"-claims", "large", fmt.Sprint(free)))) // the file system's overhead comes on top
 	require.NoError(l.t, l.apply(pod{name: "large", claim: "large", node: "node1"}.manifest()))
 	began := time.Now()
-	l.kubectl("wait", "--for=condition=Ready", "pod/large", patiently)
+	l.ready("large")
 	l.t.Logf("the pod that needed the room ran after %.1f s", time.Since(began).Seconds())
 	require.Equal(l.t, []string{"node2"}, l.bearing(vm))
 	require.Equal(l.t, []string{"node2"}, l.onDisk(vm))

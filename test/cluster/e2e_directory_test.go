@@ -84,7 +84,7 @@ func (n *tenant) smallVolume(class string) string {
 	t := n.t
 	t.Helper()
 	require.NoError(t, n.apply(claimOf(class, class, "1Mi")+"---"+n.small(class)))
-	n.kubectl("wait", "--for=condition=Ready", "pod", class, patiently)
+	n.ready(class)
 	total, used := n.df(class)
 	require.EqualValues(t, 1<<20, total)
 	require.Zero(t, used)

@@ -291,7 +291,7 @@ spec:
 		out, err := p.door("csi", "data-"+name)
 		kubectl(n.ctx, t, "uncordon", node)
 		require.NoError(t, err, out)
-		n.made(name)
+		n.ready(name)
 		after, door := n.bound("data-" + name)
 		require.Equal(t, before, after)
 		require.Equal(t, "flexlvm.io", door)

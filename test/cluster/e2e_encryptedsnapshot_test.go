@@ -47,7 +47,7 @@ func TestSnapshotsOfEncryptedVolumes(t *testing.T) {
 		require.NoError(t, n.apply(encryptedClass(class, more)+"\n---\n"+claimOf(class, class, "64Mi")+"\n---\n"+database(pod{name: class, claim: class, node: "node1"}, writing)))
 	}
 	for class := range classes {
-		n.kubectl("wait", "--for=condition=Ready", "pod/"+class, patiently)
+		n.ready(class)
 		n.untilWritten(class)
 		sources[class] = n.kubectl("get", "pvc", class, "-o", "jsonpath={.spec.volumeName}")
 		before[class] = n.acknowledged(class)

@@ -170,7 +170,7 @@ spec:
 	}
 	require.NoError(l.t, l.apply(strings.Join(manifests, "\n---\n")))
 	for node := range claims {
-		l.kubectl("wait", "--for=condition=Ready", "pod/"+node, patiently)
+		l.ready(node)
 	}
 }
 

@@ -165,7 +165,7 @@ func (g *growths) started(t *testing.T) {
 	t.Helper()
 	for _, l := range growLayouts {
 		require.Eventually(t, func() bool {
-			_, err := shared.Kubectl(g.ctx, "-n", g.namespace, "exec", l.name, "--", "true")
+			_, err := shared.Exec(g.ctx, g.namespace, l.name, "true")
 			return err == nil
 		}, patience, time.Second, l.name)
 	}

@@ -109,8 +109,7 @@ func (b *jobsBed) apply(t *testing.T, manifests string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	out, err := b.KubectlInput(ctx, strings.NewReader(manifests), "apply", "-f", "-")
-	require.NoError(t, err, out+manifests)
+	require.NoError(t, applyIn(ctx, t, "default", manifests), manifests)
 }
 
 // onServer runs a script in the exported directory on the server, which must succeed.

@@ -43,7 +43,7 @@ spec:
 `, cluster.BusyboxImage, cluster.Sleep)))
 	ready := func() string {
 		t.Helper()
-		n.made("web-0")
+		n.ready("web-0")
 		return n.kubectl("get", "pod", "web-0", "-o", "jsonpath={.spec.nodeName}")
 	}
 	node := ready()
@@ -93,7 +93,7 @@ func TestExamples(t *testing.T) {
 	}
 
 	t.Run("pod.yaml", func(t *testing.T) {
-		n.kubectl("wait", "--for=condition=Ready", "pod/data-pod", patiently)
+		n.ready("data-pod")
 		total, used := n.df("data-pod")
 		require.EqualValues(t, 1<<30, total)
 		require.Zero(t, used)
@@ -111,7 +111,7 @@ func TestExamples(t *testing.T) {
 		}
 		n.kubectl("delete", "pods", "-l", "app=shards")
 		for _, pod := range pods {
-			n.made(pod)
+			n.ready(pod)
 			require.Equal(t, pod+"\n"+pod+"\n", n.written(pod, "/data/owner", 2), "a replica finds its own data again")
 			total, _ := n.df(pod)
 			require.EqualValues(t, 512<<20, total)

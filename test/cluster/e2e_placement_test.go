@@ -77,7 +77,7 @@ func TestPodsGoWhereTheirClaimsFit(t *testing.T) {
 		require.NoError(t, err, out)
 	})
 	node := func(pod string) string {
-		n.kubectl("wait", "--for=condition=Ready", "pod/"+pod, patiently)
+		n.ready(pod)
 		return n.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
 	}
 	// The scheduler takes the node whose capacity it sees first, whatever the pod prefers.

@@ -55,7 +55,7 @@ exec tail /dev/zero`
 		})
 		return await.Missing(killed, "its containers are %+v", main.Status.ContainerStatuses)
 	})
-	n.kubectl("wait", "--for=condition=Ready", "pod/main", patiently)
+	n.ready("main")
 	n.exec("main", "md5sum -c /data/sum")
 	n.exec("main", "echo more >/data/more")
 }

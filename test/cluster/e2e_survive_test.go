@@ -47,7 +47,7 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 		t.Helper()
 		for _, pod := range []string{"main", "raw"} {
 			require.Eventually(t, func() bool {
-				_, err := shared.Kubectl(n.ctx, "-n", n.namespace, "exec", pod, "--", "true")
+				_, err := shared.Exec(n.ctx, n.namespace, pod, "true")
 				return err == nil
 			}, patience, time.Second)
 		}

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/flexlvm/flexlvm/test/await"
 	"github.com/flexlvm/flexlvm/test/cluster"
@@ -109,15 +112,13 @@ func newTenant(t *testing.T, namespace string) *tenant {
 	t.Helper()
 	install(t)
 	ctx := deadline(t, 5*patience)
-	kubectl(ctx, t, "create", "namespace", namespace)
+	api, object := apiClient(t), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	require.NoError(t, api.Create(ctx, object))
+	t.Cleanup(func() { require.NoError(t, api.Delete(context.WithoutCancel(ctx), object)) })
 	// Pods are refused until the namespace has its service account.
 	await.Until(t, time.Minute, func() string {
-		_, err := shared.Kubectl(ctx, "-n", namespace, "get", "serviceaccount", "default") // not wait --for=create, which kubectl 1.30 lacks
+		err := api.Get(ctx, types.NamespacedName{Namespace: namespace, Name: "default"}, &corev1.ServiceAccount{})
 		return await.Missing(err == nil, "namespace %s has no service account: %v", namespace, err)
-	})
-	t.Cleanup(func() {
-		out, err := shared.Kubectl(context.WithoutCancel(ctx), "delete", "namespace", namespace, "--wait=false")
-		require.NoError(t, err, out)
 	})
 	n := &tenant{ctx: ctx, t: t, namespace: namespace}
 	n.ifFailed(func(ctx context.Context) (string, error) {
@@ -139,8 +140,8 @@ func (n *tenant) ask(claim, size string) {
 
 // apply applies a manifest and returns the API server's error.
 func (n *tenant) apply(manifest string) error {
-	_, err := shared.KubectlInput(n.ctx, strings.NewReader(manifest), "-n", n.namespace, "apply", "-f", "-")
-	return err
+	n.t.Helper()
+	return applyIn(n.ctx, n.t, n.namespace, manifest)
 }
 
 // examplesApplied is held while an example is applied, because kubectl fails if another creates the
@@ -159,15 +160,7 @@ func (n *tenant) applyExample(file string) {
 func (n *tenant) run(manifests ...string) {
 	n.t.Helper()
 	require.NoError(n.t, n.apply(strings.Join(manifests, "\n---\n")))
-	n.kubectl("wait", "--for=condition=Ready", "pod", "--all", patiently)
-}
-
-// made waits until a controller has created a pod and it is Ready. A rollout's status may still count a
-// pod that is gone.
-func (n *tenant) made(pod string) {
-	n.t.Helper()
-	n.kubectl("wait", "--for=create", "pod/"+pod, patiently)
-	n.kubectl("wait", "--for=condition=Ready", "pod/"+pod, patiently)
+	n.ready()
 }
 
 // deleteStatefulSet deletes a StatefulSet and waits until its pods are gone.
@@ -183,7 +176,17 @@ func (n *tenant) deleteStatefulSet(name string) {
 // exec runs a line of shell in a pod, which must succeed.
 func (n *tenant) exec(pod, line string) string {
 	n.t.Helper()
-	return n.kubectl("exec", pod, "--", "sh", "-c", line)
+	out, err := n.tryExec(pod, line)
+	require.NoError(n.t, err, out)
+	return out
+}
+
+func (n *tenant) tryExec(pod, line string) (string, error) {
+	n.t.Helper()
+	began := time.Now()
+	out, err := shared.Exec(n.ctx, n.namespace, pod, "sh", "-c", line)
+	n.t.Logf("%s %5.1fs in pod %s/%s: %s", began.Format(time.TimeOnly), time.Since(began).Seconds(), n.namespace, pod, line)
+	return out, err
 }
 
 // written waits until a pod's container has written that many lines to a file, and returns the file: a
@@ -200,7 +203,7 @@ cat %[1]s`, file, lines))
 // execFails runs a line of shell in a pod that must fail, and returns the error.
 func (n *tenant) execFails(pod, line string) string {
 	n.t.Helper()
-	out, err := shared.Kubectl(n.ctx, "-n", n.namespace, "exec", pod, "--", "sh", "-c", line)
+	out, err := n.tryExec(pod, line)
 	require.Error(n.t, err, out)
 	return err.Error()
 }

@@ -186,7 +186,7 @@ func TestUsersWay(t *testing.T) {
 	prometheus.is("FlexlvmPoolAlmostFull", "")
 	second := u.plans("600Mi")
 	require.NoError(t, u.apply(claimOf(userGroup, "second", "600Mi")+"\n---\n"+pod{name: "second", claim: "second"}.manifest()))
-	u.kubectl("wait", "--for=condition=Ready", "pod/second", patiently)
+	u.ready("second")
 	u.wentAsPlanned("second", second, slices.DeleteFunc(slices.Clone(waiting), func(v string) bool { return slices.Contains(first, v) }))
 	prometheus.is("FlexlvmPoolAlmostFull", "firing")
 	u.followsRunbook("FlexlvmPoolAlmostFull", "NODE", "node1", "POOL", userGroup, "DEVICE", spareDevice)

@@ -92,7 +92,7 @@ spec:
   volumes: [{name: data, persistentVolumeClaim: {claimName: copy}}]
 `, s.name, cluster.BusyboxImage, cluster.Sleep))
 	s.running("reader")
-	read := b.kubectl(t, "-n", s.name, "exec", "reader", "--", "sh", "-c", "md5sum /data/proof; df -k /data | tail -n 1")
+	read := s.sh("reader", "md5sum /data/proof; df -k /data | tail -n 1")
 	lines := strings.Split(strings.TrimSpace(read), "\n")
 	require.Len(t, lines, 2, read)
 	require.Equal(t, strings.Fields(sum)[0], strings.Fields(lines[0])[0], "what the source had written")

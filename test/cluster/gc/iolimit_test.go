@@ -165,8 +165,7 @@ func (s *space) rate(pod, command string) float64 {
 // seconds returns how long a command in a pod took.
 func (s *space) seconds(pod, command string) float64 {
 	s.t.Helper()
-	out := s.kubectl(s.t, "-n", s.name, "exec", pod, "--", "sh", "-ec",
-		"read begin rest </proc/uptime; "+command+" 2>/dev/null; read end rest </proc/uptime; echo $begin $end")
+	out := s.sh(pod, "set -e; read begin rest </proc/uptime; "+command+" 2>/dev/null; read end rest </proc/uptime; echo $begin $end")
 	var begin, end float64
 	_, err := fmt.Sscan(out, &begin, &end)
 	require.NoError(s.t, err, out)

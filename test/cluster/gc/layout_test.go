@@ -99,7 +99,9 @@ func bytesOf(t *testing.T, size string) int64 {
 // sh runs a line of shell in a pod and returns its output.
 func (s *space) sh(pod, line string) string {
 	s.t.Helper()
-	return s.kubectl(s.t, "-n", s.name, "exec", pod, "--", "sh", "-c", line)
+	out, err := s.Exec(s.t.Context(), s.name, pod, "sh", "-c", line)
+	require.NoError(s.t, err, out)
+	return out
 }
 
 // layoutOf returns LVM's name of a volume's layout, which is the same as the class's.

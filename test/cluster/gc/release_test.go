@@ -97,7 +97,7 @@ func (b *bed) testRemovedAtOnce(t *testing.T) {
 	s.pod("main", "data")
 	s.running("main")
 	name := s.volumeOf("data")
-	b.kubectl(t, "-n", s.name, "exec", "main", "--", "sh", "-c", "yes "+secret+" | head -c 1048576 >/data/data/secret; sync -f /data/data")
+	s.sh("main", "yes "+secret+" | head -c 1048576 >/data/data/secret; sync -f /data/data")
 	s.end("main")
 	var device string
 	var first, extent, size, begin int64 // in MiB, except for the first extent

@@ -243,7 +243,7 @@ func (s *space) running(pods ...string) {
 // sums returns the checksums of a pod's files, once the pod has checked them.
 func (s *space) sums(pod string) string {
 	s.t.Helper()
-	return s.kubectl(s.t, "-n", s.name, "exec", pod, "--", "sh", "-c", "until [ -e /tmp/done ]; do sleep 0.1; done; cat /data/*/sum")
+	return s.sh(pod, "until [ -e /tmp/done ]; do sleep 0.1; done; cat /data/*/sum")
 }
 
 // end deletes pods and waits until their volumes are unmounted.
