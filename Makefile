@@ -72,9 +72,9 @@ step-test-soak: step-test-daemon
 
 # The linter, test-s3, test-page and the unit tests run one after another beside test-vm and test-e2e, and test-control
 # and on-host after test-e2e, whose second half keeps both processors busy, so that the nodes share the processors with
-# one or two steps. on-host waits for test-control: if both could start, it would get the place of test-faults before
-# test-installer. Helm is built first, or test-installer and test-modules would both build
-# it at the same time.
+# one or two steps. on-host waits for test-control: if both could start, it would get the place of test-daemon or
+# test-faults, and the last step would start later. Helm is built first, or test-installer and test-modules would both
+# build it at the same time.
 step-lint: step-kubernetes
 step-test-s3: step-lint
 step-test-page: step-test-s3

@@ -34,7 +34,7 @@ import (
 )
 
 // apiClient returns a client of the cluster's API server with an administrator's rights: each kubectl costs
-// a twentieth of a second of processor time. It is as strict as kubectl about unknown fields.
+// a twentieth of a second of processor time.
 func apiClient(t *testing.T) client.WithWatch {
 	t.Helper()
 	c, err := sharedClient()
@@ -62,22 +62,24 @@ func (n *tenant) look(name string, into client.Object) {
 	require.NoError(n.t, apiClient(n.t).Get(n.ctx, types.NamespacedName{Namespace: n.namespace, Name: name}, into))
 }
 
-// applyIn applies manifests to the shared cluster like `kubectl apply --server-side`, in a namespace if they name
-// none.
+// applyIn applies manifests to the shared cluster like `kubectl apply --server-side --force-conflicts`, in a namespace
+// if they name none. The API server refuses unknown fields of such a request.
 func applyIn(ctx context.Context, t *testing.T, namespace, manifests string) error {
 	t.Helper()
-	api := client.WithFieldValidation(apiClient(t), metav1.FieldValidationStrict)
 	documents := yaml.NewYAMLOrJSONDecoder(strings.NewReader(manifests), 4096)
 	var failed []error
-	for {
+	for applied := 0; ; {
 		var object unstructured.Unstructured
 		switch err := documents.Decode(&object.Object); {
+		case errors.Is(err, io.EOF) && applied == 0:
+			return errors.New("there are no objects to apply")
 		case errors.Is(err, io.EOF):
 			return errors.Join(failed...)
 		case err != nil:
 			return errors.Join(append(failed, err)...)
 		case len(object.Object) > 0:
-			failed = append(failed, applyObject(ctx, api, namespace, &object))
+			failed = append(failed, applyObject(ctx, apiClient(t), namespace, &object))
+			applied++
 		}
 	}
 }

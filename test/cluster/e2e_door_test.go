@@ -121,6 +121,9 @@ func TestDoorOfAVolumeThatIsThere(t *testing.T) {
 	out, err = p.door("csi", "data", "--dry-run")
 	require.NoError(t, err, out)
 	require.Contains(t, out, "moved/data: would move to driver csi")
+	now, door = n.bound("data")
+	require.Equal(t, before, now)
+	require.Equal(t, "flexlvm.io/flexlvm", door)
 	out, err = p.door("csi", "data")
 	require.NoError(t, err, out)
 	now, door = n.bound("data")
@@ -185,8 +188,8 @@ volumeBindingMode: WaitForFirstConsumer
 parameters: {volumeGroup: ` + movesGroup + `}
 `
 
-// A move is killed after each of its writes, and the next call continues it. While the PersistentVolume
-// does not exist, the node daemon has to free space: it evicts a released volume, and neither releases
+// A move is killed after each of its writes, in one direction or the other, and the next call continues it. While the
+// PersistentVolume does not exist, the node daemon has to free space: it evicts a released volume, and neither releases
 // the moved volume nor reports it as an orphan.
 func TestDoorKilledAfterEachWrite(t *testing.T) {
 	slots.Parallel(t, 85)
@@ -217,6 +220,9 @@ func TestDoorKilledAfterEachWrite(t *testing.T) {
 		})
 		return err
 	}
+	other := map[pv.Door]pv.Door{pv.CSI: pv.Flex, pv.Flex: pv.CSI}
+	require.NoError(t, move(math.MaxInt)) // so that the PersistentVolume is away, after the fourth write, during a move to CSI
+	to = other[to]
 	for writes := 1; ; writes++ {
 		err := move(writes)
 		if err == nil {
@@ -226,6 +232,7 @@ func TestDoorKilledAfterEachWrite(t *testing.T) {
 		require.ErrorIs(t, err, errKilled)
 		if n.kubectl("get", "pv", volume, "--ignore-not-found") == "" && !lost {
 			lost = true
+			require.Equal(t, pv.CSI, to)
 			n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.phase}=Lost", patiently)
 			require.Contains(t, onNode(n.ctx, t, node, "lvs --noheadings -o lv_name "+movesGroup), victim, "nobody has needed its room yet")
 			n.run(claimOf("moves", "more", "64Mi"), pod{name: "more", claim: "more", node: node}.manifest())
@@ -238,7 +245,7 @@ func TestDoorKilledAfterEachWrite(t *testing.T) {
 		now, door := n.bound("data")
 		require.Equal(t, identity, now, "after %d writes", writes)
 		require.Equal(t, map[pv.Door]string{pv.CSI: "flexlvm.io", pv.Flex: "flexlvm.io/flexlvm"}[to], door)
-		to = map[pv.Door]pv.Door{pv.CSI: pv.Flex, pv.Flex: pv.CSI}[to]
+		to = other[to]
 	}
 	require.True(t, lost, "the PersistentVolume was never away")
 	n.run(main)

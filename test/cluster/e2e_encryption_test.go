@@ -76,16 +76,17 @@ func TestEncryptedVolume(t *testing.T) {
 	n.keptNowhere(volume, right, wrong)
 }
 
-// keptNowhere checks that no file of node1 and no driver's log contains one of the keys. The volume's
-// name is found the same way, so the search works.
+// keptNowhere checks that no log, event or temporary file, and no file of flexlvm's on node1, contains one of the
+// keys. The volume's name is found the same way, so the search works.
 func (n *tenant) keptNowhere(volume string, keys ...string) {
 	n.t.Helper()
 	files := func(text string) string {
-		return onNode(n.ctx, n.t, "node1", "grep -r -l -F -e '"+text+"' /var/log /var/lib/flexlvm 2>/dev/null || true")
+		return onNode(n.ctx, n.t, "node1", "grep -r -l -F -e '"+text+"' /var/log /var/lib/flexlvm /etc/lvm /tmp /var/tmp 2>/dev/null || true")
 	}
 	require.NotEmpty(n.t, files(volume))
 	for _, key := range keys {
 		require.Empty(n.t, files(key))
+		require.NotContains(n.t, n.kubectl("get", "events", "-o", "yaml"), key)
 	}
 	await.Until(n.t, patience, func() string { // another test may restart the driver
 		said, err := shared.Kubectl(n.ctx, "-n", "flexlvm-system", "logs", "-l", "app.kubernetes.io/name=flexlvm-csi", "--tail=-1")

@@ -100,7 +100,9 @@ func TestSnapshots(t *testing.T) {
 	require.EqualValues(t, 128<<20, total)
 	require.Equal(t, "node1", n.kubectl("get", "pod", "restored", "-o", "jsonpath={.spec.nodeName}"))
 
-	// Snapshots of a restored volume, and deletions in any order.
+	// The restored volume and its own snapshot outlive the snapshot that it was restored from.
+	require.NoError(t, n.apply(snapshotOf("database-restored")))
+	n.kubectl("wait", "volumesnapshot/of-database-restored", "--for=jsonpath={.status.readyToUse}=true", patiently)
 	n.kubectl("delete", "volumesnapshot", "database-monday", patiently)
 	n.kubectl("wait", "pv/"+name, "--for=delete", patiently)
 	await.Until(t, patience, func() string {
@@ -246,8 +248,10 @@ spec:
   resources: {requests: {storage: 1Mi}}
 `, name)))
 	}
-	require.Error(n.t, n.apply(`{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"(snapshot)"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Mi"}}}}`))
-	n.told("bound", "FailedBinding", "already bound to a different claim")
+	require.ErrorContains(n.t, n.apply(`{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"(snapshot)"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Mi"}}}}`), "metadata.name")
+	for _, who := range []*tenant{n, thief} {
+		who.told("bound", "FailedBinding", "already bound to a different claim")
+	}
 	require.Equal(n.t, "Available", n.kubectl("get", "pv", name, "-o", "jsonpath={.status.phase}"))
 	n.kubectl("delete", "pvc", "bound")
 	thief.kubectl("delete", "pods,pvc", "--all")

@@ -1,14 +1,19 @@
 package cluster
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"golang.org/x/net/websocket"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -90,13 +95,42 @@ func (c *Cluster) openSocket(ctx context.Context, path string) (*websocket.Conn,
 		return nil, err
 	}
 	secure.ServerName, _, _ = net.SplitHostPort(server.Host)
-	conn := tls.Client(raw, secure)
+	conn := &recordingConn{Conn: tls.Client(raw, secure), record: new(bytes.Buffer)}
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // it ends the handshakes
 	socket, err := websocket.NewClient(config, conn)
 	if err != nil {
-		return nil, errors.Join(ctx.Err(), fmt.Errorf("connect to the pod: %w", err), conn.Close())
+		return nil, errors.Join(ctx.Err(), fmt.Errorf("connect to the pod: %w: %s", err, conn.refusal()), conn.Close())
 	}
+	conn.record = nil
 	return socket, nil
+}
+
+// recordingConn records the answer to a handshake, of which websocket.NewClient reports only that it is a refusal.
+type recordingConn struct {
+	net.Conn
+	record *bytes.Buffer
+}
+
+func (c *recordingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.record != nil {
+		c.record.Write(b[:n])
+	}
+	return n, err
+}
+
+// refusal returns the recorded answer's text, whose rest may still be under way.
+func (c *recordingConn) refusal() string {
+	if err := c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		return err.Error()
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(io.MultiReader(bytes.NewReader(c.record.Bytes()), c.Conn)), nil)
+	if err != nil {
+		return err.Error()
+	}
+	defer answer.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, 4096)) // what has come in time is enough
+	return answer.Status + ": " + strings.TrimSpace(string(text))
 }
 
 // statusError returns the error of a command that failed, with its standard error.

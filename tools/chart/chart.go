@@ -91,11 +91,23 @@ func (o object) condition() string {
 	return ""
 }
 
+// purposes says what workloads are for whose names do not say it.
+var purposes = map[string]string{
+	"flexlvm-gc":        ", the node daemon: it reports the nodes' free space, evicts, copies and takes snapshots; docs/reference/gc.md describes its flags",
+	"flexlvm-installer": ", which puts the FlexVolume driver on the nodes",
+}
+
+// without says what is missing if a workload is not installed.
+var without = map[string]string{
+	"flexlvm-gc":        ". Without it, nodes report no free space, so no claim is provisioned",
+	"flexlvm-installer": ". Without it, only classes with the parameter door: csi work",
+}
+
 // addWorkload replaces fields of a Deployment or a DaemonSet by values, and records their defaults.
 func (c *chart) addWorkload(o object, pod map[string]any, m *placeholders) {
 	key := strings.TrimPrefix(o.name, "flexlvm-")
 	own := ".Values." + key
-	w := value{key: key, comment: fmt.Sprintf("The %s %s.", o.kind, o.name)}
+	w := value{key: key, comment: fmt.Sprintf("The %s %s%s.", o.kind, o.name, purposes[o.name])}
 	note := func(field, comment string, defaultValue any, schema map[string]any) string {
 		w.group = append(w.group, value{key: field, comment: comment, defaultValue: defaultValue, schema: schema})
 		return own + "." + field
@@ -106,7 +118,7 @@ func (c *chart) addWorkload(o object, pod map[string]any, m *placeholders) {
 	case slices.Contains(additionalParts, o.part):
 		note("install", "true: install it in addition (docs/doors.md), with the class flexlvm-csi.", false, ofBoolean())
 	case o.part != "":
-		note("install", "false: do not install it; docs/install.md says what is missing then.", true, ofBoolean())
+		note("install", fmt.Sprintf("false: do not install it%s.", without[o.name]), true, ofBoolean())
 	}
 	if replicas, found := spec["replicas"]; found {
 		spec["replicas"] = m.in("int " + note("replicas", "Number of pods; one of them works, the others wait.", replicas, map[string]any{"type": "integer", "minimum": 0}))
@@ -280,6 +292,8 @@ func (c *chart) files() (map[string]string, error) {
 name: flexlvm
 description: Local volumes of exactly the requested size, created by LVM on the node where the pod runs
 type: application
+home: https://github.com/flexlvm/flexlvm
+sources: [https://github.com/flexlvm/flexlvm]
 version: %s
 appVersion: %s
 kubeVersion: ">=1.30.0-0"

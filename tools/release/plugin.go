@@ -63,7 +63,7 @@ func (o *options) releasePlugin(ctx context.Context, work string) (built map[str
 				return nil, fmt.Errorf("release plugin: %w", err)
 			}
 			file := filepath.Join(o.to, p.archive(o.version))
-			if err := archive(file, dir, ".", 0o755); err != nil {
+			if err := archive(file, 0o755, packed{dir, "."}); err != nil {
 				return nil, err
 			}
 			content, err := os.ReadFile(file)

@@ -52,17 +52,17 @@ func (o *options) release(ctx context.Context, keyFile string) error {
 			return err
 		}
 		folder := fmt.Sprintf("flexlvm-%s-linux-%s", o.version, arch)
-		if err := archive(filepath.Join(o.to, folder+".tar.gz"), dirs[arch], folder, 0o755); err != nil {
+		if err := archive(filepath.Join(o.to, folder+".tar.gz"), 0o755, packed{dirs[arch], folder}); err != nil {
 			return err
 		}
 	}
 	if err := writeOCI(filepath.Join(o.to, "flexlvm-"+o.version+"-image.tar"), ref, newIndex(images)); err != nil {
 		return err
 	}
-	if err := archive(filepath.Join(o.to, "flexlvm-"+strings.TrimPrefix(o.version, "v")+".tgz"), filepath.Join(o.source, "charts/flexlvm"), "flexlvm", 0o644); err != nil {
+	if err := archive(filepath.Join(o.to, "flexlvm-"+strings.TrimPrefix(o.version, "v")+".tgz"), 0o644, packed{filepath.Join(o.source, "charts/flexlvm"), "flexlvm"}); err != nil {
 		return err
 	}
-	if err := archive(filepath.Join(o.to, "flexlvm-"+o.version+"-installer.tar.gz"), filepath.Join(o.source, "installer"), "installer", 0o644); err != nil {
+	if err := o.releaseManifests(); err != nil {
 		return err
 	}
 	plugins, err := o.releasePlugin(ctx, work)
@@ -73,6 +73,15 @@ func (o *options) release(ctx context.Context, keyFile string) error {
 		return err
 	}
 	return sumAndSign(o.to, keyFile)
+}
+
+// releaseManifests packs the manifests, and what their instructions and the chart's notes refer to.
+func (o *options) releaseManifests() error {
+	var folders []packed
+	for _, folder := range []string{"docs", "examples", "installer", "monitoring"} {
+		folders = append(folders, packed{filepath.Join(o.source, folder), folder})
+	}
+	return archive(filepath.Join(o.to, "flexlvm-"+o.version+"-installer.tar.gz"), 0o644, folders...)
 }
 
 // checkVersion returns an error unless the manifests and the chart are of this version.
@@ -92,9 +101,11 @@ func (o *options) checkVersion() error {
 	return nil
 }
 
-// archive packs the files below dir under the name folder, in the order of their names and without dates. It leaves
-// out Go files.
-func archive(to, dir, folder string, mode int64) (err error) {
+// packed is a folder of an archive: the files below dir, under the name folder.
+type packed struct{ dir, folder string }
+
+// archive packs the files of folders in the order of their names and without dates. It leaves out Go files.
+func archive(to string, mode int64, folders ...packed) (err error) {
 	f, err := os.Create(to)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", to, err)
@@ -106,8 +117,18 @@ func archive(to, dir, folder string, mode int64) (err error) {
 	}()
 	z := gzip.NewWriter(f)
 	w := tar.NewWriter(z)
+	for _, p := range folders {
+		err = errors.Join(err, p.addTo(w, mode))
+	}
+	if err := errors.Join(err, w.Close(), z.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", to, err)
+	}
+	return nil
+}
+
+func (p packed) addTo(w *tar.Writer, mode int64) error {
 	// WalkDir guarantees the order of names.
-	err = filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+	return filepath.WalkDir(p.dir, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() || filepath.Ext(file) == ".go" {
 			return err
 		}
@@ -115,16 +136,12 @@ func archive(to, dir, folder string, mode int64) (err error) {
 		if err != nil {
 			return err
 		}
-		relative, err := filepath.Rel(dir, file)
+		relative, err := filepath.Rel(p.dir, file)
 		if err != nil {
 			return err
 		}
-		return addFile(w, path.Join(folder, filepath.ToSlash(relative)), mode, content)
+		return addFile(w, path.Join(p.folder, filepath.ToSlash(relative)), mode, content)
 	})
-	if err := errors.Join(err, w.Close(), z.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", to, err)
-	}
-	return nil
 }
 
 // sumAndSign writes the checksums of the files in dir, and their signature.

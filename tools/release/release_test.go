@@ -162,7 +162,9 @@ func testProgramsOfRelease(t *testing.T, dir, version string) {
 	require.Contains(t, string(chart["flexlvm/Chart.yaml"]), "appVersion: "+version)
 	require.Contains(t, chart, "flexlvm/templates/NOTES.txt")
 	manifests := unpacked(t, filepath.Join(dir, "flexlvm-"+version+"-installer.tar.gz"))
-	require.Contains(t, manifests, "installer/kustomization.yaml")
+	for _, file := range []string{"installer/kustomization.yaml", "examples/volumegroup.yaml", "monitoring/kustomization.yaml", "docs/install.md"} {
+		require.Contains(t, manifests, file)
+	}
 	require.NotContains(t, manifests, "installer/manifests_test.go")
 }
 

@@ -35,6 +35,7 @@ kind: Pod
 metadata: {name: %s, namespace: static}
 spec:
   terminationGracePeriodSeconds: 1
+  restartPolicy: Never
   containers:
     - name: main
       image: busybox:1.36
@@ -110,7 +111,8 @@ func (b *bed) testDiscovered(t *testing.T) {
 		return d.State == v1.DiscoveredProvided && d.PersistentVolumeUID != before
 	})
 	b.say(t, "cleaned, once nobody looks at it")
-	run("second") // it checks that nothing is left
+	require.Empty(t, b.onNode(t, "ls -A "+fs))
+	run("second") // it checks that nothing is left on the disk
 	b.say(t, "another pod has both")
 	b.event(t, "default", "Node", node, "DiskCleaned", fs)
 

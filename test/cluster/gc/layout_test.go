@@ -99,7 +99,9 @@ func bytesOf(t *testing.T, size string) int64 {
 // sh runs a line of shell in a pod and returns its output.
 func (s *space) sh(pod, line string) string {
 	s.t.Helper()
-	out, err := s.Exec(s.t.Context(), s.name, pod, "sh", "-c", line)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Minute) // the pod may hang
+	defer cancel()
+	out, err := s.Exec(ctx, s.name, pod, "sh", "-c", line)
 	require.NoError(s.t, err, out)
 	return out
 }
