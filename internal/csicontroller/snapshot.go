@@ -185,11 +185,25 @@ func (s *Service) reserve(drafts []draft) error {
 	for _, d := range drafts {
 		wants = append(wants, d.want)
 	}
-	_, err := s.snapshots.Room.Reserve(node, wants)
+	uuids, err := s.snapshots.Room.Reserve(node, wants)
 	if full := (*ledger.NoRoomError)(nil); errors.As(err, &full) {
 		return status.Errorf(codes.FailedPrecondition, "a snapshot may come to hold all that its volume does, or as much as %s of its VolumeSnapshotClass says, and node %q %s", volume.OptionReserve, full.Node, full.Why)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return checkGroups(drafts, node, uuids)
+}
+
+// checkGroups returns an error if the node has another volume group than the one that a source was created in, as after
+// the node was replaced under the same name: it takes no snapshot in that. uuids are the UUIDs of the pools' groups.
+func checkGroups(drafts []draft, node string, uuids map[volume.PoolName]string) error {
+	for _, d := range drafts {
+		if spec := d.want.Spec; spec.GroupUUID != "" && spec.GroupUUID != uuids[spec.Pool()] {
+			return status.Errorf(codes.FailedPrecondition, "the volume of PersistentVolume %q is on node %q, and volume group %s there is another one than it was made in, so it is lost", d.of.Name, node, spec.Group)
+		}
+	}
+	return nil
 }
 
 // create creates the PersistentVolume of a snapshot for which room is reserved.

@@ -199,10 +199,13 @@ func (x *index) pvProblem(view View, c *persistentvolume.Volume) string {
 	return x.unmountable(view, c)
 }
 
-// claimant returns what to delete to give up a PersistentVolume: its claim, or its LocalVolume as long as there is no
-// claim.
+// claimant returns what to delete to give up a PersistentVolume: its claim, its VolumeSnapshot, or its LocalVolume as
+// long as there is no claim.
 func claimant(c *persistentvolume.Volume) string {
-	if IsUnboundLocalVolume(c) {
+	switch {
+	case c.Kind == volume.Snapshot:
+		return "its VolumeSnapshot"
+	case IsUnboundLocalVolume(c):
 		return "its LocalVolume"
 	}
 	return c.User()

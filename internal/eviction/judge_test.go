@@ -24,6 +24,7 @@ func TestJudge(t *testing.T) {
 		nothing                   = eviction.Action("")
 		nowhere                   = volume.State("")
 	)
+	snapshot := func(c *persistentvolume.Volume) { c.Kind = volume.Snapshot }
 	for name, tt := range map[string]struct {
 		claim  changes
 		made   bool
@@ -57,6 +58,7 @@ func TestJudge(t *testing.T) {
 		"no cluster, released":        {changes{evictiontest.NoCluster, evictiontest.Phase(released)}, made, report, nowhere, "the option clusterUID is missing"},
 		"no cluster, kept":            {changes{evictiontest.NoCluster, evictiontest.Phase(released), evictiontest.Retain}, made, nothing, nowhere, ""},
 		"group replaced, bound":       {changes{evictiontest.OtherGroup}, made, report, nowhere, "bring the disks of the other one back; only if they are lost permanently, such as after a replacement, delete claim db/data-pvc"},
+		"group replaced, a snapshot":  {changes{evictiontest.OtherGroup, snapshot}, made, report, nowhere, "only if they are lost permanently, such as after a replacement, delete its VolumeSnapshot"},
 		"group replaced, released":    {changes{evictiontest.OtherGroup, evictiontest.Phase(released)}, made, report, nowhere, "it was created in volume group flexlvm with UUID another"},
 		"group replaced, volume lost": {changes{evictiontest.OtherGroup, evictiontest.Phase(released)}, neverMade, release, unreferenced, "is gone"},
 	} {
