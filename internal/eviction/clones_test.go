@@ -126,3 +126,23 @@ func TestPlanKeepsWhatIsToBeCopied(t *testing.T) {
 		require.Len(t, s.Plan().Evictions, 1, "made: %s", state)
 	}
 }
+
+// No room is made for a copy whose source is gone: it can never be created. The copy does not count as starting either.
+func TestPlanMakesNoRoomForACopyOfWhatIsGone(t *testing.T) {
+	for name, of := range map[string]func(*persistentvolume.Volume){
+		"snapshot": takenSnapshot, "claim": func(*persistentvolume.Volume) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			s.Volume("given-up", volume.Unreferenced, 70)
+			s.PersistentVolume("source", 10, of)
+			lose(s)
+			s.PersistentVolume("copy", 60, evictiontest.CopyOf("source"))
+			require.Empty(t, s.Plan().Evictions)
+			var starts eviction.Starts
+			require.Zero(t, starts.Until(s.View, nil))
+			s.PersistentVolume("other", 60)
+			require.Equal(t, []string{"Promised given-up"}, evictiontest.Evicted(s.Plan()))
+		})
+	}
+}
