@@ -46,10 +46,10 @@ type View struct {
 	// restored from a backup; empty if it has not. It may lack PersistentVolumes that were created since that
 	// backup, and claims to which volumes were given since.
 	WentBack string
-	// Lost holds the volumes of PersistentVolumes that the node has had and that are gone. True: its records
-	// prove that, or the replica was complete, or the snapshot was taken. False: its records cannot be read, so it
-	// may have had them. No room is made for either, nor for a copy of one, because a volume that the node has had
-	// is never created again.
+	// Lost holds the volumes of PersistentVolumes that the node has had and that are gone, and LostSources. True: its
+	// records prove that, or the replica was complete, or the snapshot was taken, or no PersistentVolume is left that
+	// wants the source. False: its records cannot be read, so it may have had them. No room is made for either, because
+	// a volume that the node has had is never created again, nor for a copy of one, which would have nothing to copy.
 	Lost map[Key]bool
 }
 

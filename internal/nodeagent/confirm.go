@@ -263,7 +263,7 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 // A replica without a record on the node counts as having been there if its PersistentVolume calls it complete.
 // That is so after the API server was restored from a backup that is older than the replica's eviction. A snapshot
 // counts as having been there if its PersistentVolume says that it was taken: it is never mounted, so the node has no
-// record of it.
+// record of it. The source of a copy is lost, too, if neither it nor a PersistentVolume that wants it exists.
 func (d *Daemon) lost(view eviction.View, objects map[string]*corev1.PersistentVolume) map[eviction.Key]bool {
 	there := make(map[eviction.Key]bool, len(view.Volumes))
 	for i := range view.Volumes {
@@ -289,6 +289,9 @@ func (d *Daemon) lost(view eviction.View, objects map[string]*corev1.PersistentV
 		case had && (lastUsed.Before(view.Now) || lastUsed.After(d.cfg.Now())), !had && c.Kind == volume.Dataset && c.Replica.Complete:
 			out[key] = true
 		}
+	}
+	for _, source := range eviction.LostSources(view) {
+		out[source] = true
 	}
 	return out
 }

@@ -98,6 +98,41 @@ func TestNoRoomIsMadeForACopyOfASnapshotThatIsGone(t *testing.T) {
 	require.NotContains(t, r.api.volume("snap").Annotations, pv.AnnotationSnapshotProblem)
 }
 
+// The user has deleted the VolumeSnapshot or the claim whose volume is gone. A copy of it can still not be created, so
+// nothing is evicted for it. But room is made for a copy whose source only is not created yet.
+func TestNoRoomIsMadeForACopyWhoseSourceIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		source *corev1.PersistentVolume
+		room   bool
+	}{
+		"source PV gone":     {nil, false},
+		"source PV Released": {object("source", 1, pvReleased), false},
+		"source PV Bound":    {object("source", 1), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.claimed("big", 50)
+			r.volume("given-up", volume.Unreferenced, 30)
+			if tt.source != nil {
+				r.api.put(tt.source)
+			}
+			r.api.put(object("copy", 40, func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[volume.OptionCloneOf] = "source" }))
+			r.start()
+			if tt.room {
+				r.eventually(func() bool { return !slices.Contains(r.engine.names(), "given-up unreferenced") }, "left: %v", r.engine.names())
+				return
+			}
+			r.eventually(r.readyIs("Ready"), "not ready")
+			r.rounds(3)
+			require.Contains(t, r.engine.names(), "given-up unreferenced")
+			require.Equal(t, "0", r.status().Pools[0].Promised.String())
+			require.Equal(t, metav1.ConditionFalse, r.condition("Shortfall").Status)
+		})
+	}
+}
+
 // A snapshot that may have been taken after the inventory is not lost, and neither is one that is not taken yet.
 func TestSnapshotThatIsTakenMeanwhileIsNotLost(t *testing.T) {
 	t.Parallel()
