@@ -35,6 +35,7 @@ type clerk struct {
 	silent   bool
 	full     string
 	uuids    map[volume.PoolName]string // of the pools' volume groups
+	reported map[volume.PoolName]string // those before a change that is not reported yet; nil: uuids
 	reserved []string
 	written  []string
 }
