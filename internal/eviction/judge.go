@@ -200,9 +200,11 @@ func (x *index) pvProblem(view View, c *persistentvolume.Volume) string {
 }
 
 // claimant returns what to delete to give up a PersistentVolume: its claim, its VolumeSnapshot, or its LocalVolume as
-// long as there is no claim.
+// long as there is no claim. The snapshot controller refuses to delete a single VolumeSnapshot of a group.
 func claimant(c *persistentvolume.Volume) string {
 	switch {
+	case c.SnapshotGroup != "":
+		return "its VolumeGroupSnapshot"
 	case c.Kind == volume.Snapshot:
 		return "its VolumeSnapshot"
 	case IsUnboundLocalVolume(c):
@@ -231,8 +233,11 @@ func orCreate(c *persistentvolume.Volume) string {
 func (x *index) unmountable(view View, c *persistentvolume.Volume) string {
 	key := KeyOfPersistentVolume(c)
 	v, there := x.volumes[key]
+	givenUp := there && (v.State == volume.Unreferenced || v.State == volume.Retained)
 	switch {
-	case there && (v.State == volume.Unreferenced || v.State == volume.Retained):
+	case givenUp && c.Kind == volume.Snapshot:
+		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, and a snapshot cannot be undeleted; restore it to a claim if its content is needed, then delete %s", c.PV, c.Phase, key, v.State, claimant(c))
+	case givenUp:
 		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, key, v.State, c.Volume)
 	case !there && view.Lost[key] && x.groupProblems[c.Group] == "" && x.incomplete(c.Pool()) == "":
 		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s, %s, is gone, so %s", c.PV, c.Phase, key, existenceEvidence(c), lostVolumeAdvice(c))

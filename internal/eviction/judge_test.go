@@ -58,6 +58,7 @@ func TestJudge(t *testing.T) {
 		"no cluster, kept":            {changes{evictiontest.NoCluster, evictiontest.Phase(released), evictiontest.Retain}, made, nothing, nowhere, ""},
 		"group replaced, bound":       {changes{evictiontest.OtherGroup}, made, report, nowhere, "bring the disks of the other one back; only if they are lost permanently, such as after a replacement, delete claim db/data-pvc"},
 		"group replaced, a snapshot":  {changes{evictiontest.OtherGroup, takenSnapshot}, made, report, nowhere, "only if they are lost permanently, such as after a replacement, delete its VolumeSnapshot"},
+		"group replaced, of a group":  {changes{evictiontest.OtherGroup, takenSnapshot, func(c *persistentvolume.Volume) { c.SnapshotGroup = "groupsnapshot-1" }}, made, report, nowhere, "such as after a replacement, delete its VolumeGroupSnapshot"},
 		"group replaced, released":    {changes{evictiontest.OtherGroup, evictiontest.Phase(released)}, made, report, nowhere, "it was created in volume group flexlvm with UUID another"},
 		"group replaced, volume lost": {changes{evictiontest.OtherGroup, evictiontest.Phase(released)}, neverMade, release, unreferenced, "is gone"},
 	} {
@@ -244,6 +245,13 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 				lose(s)
 			},
 			eviction.ActionReport, "", "PersistentVolume pvc is Available and its volume flexlvm/pvc, which was taken according to the PersistentVolume, is gone, so the snapshot cannot be restored; delete its VolumeSnapshot",
+		},
+		"a snapshot that was given up on the node": {
+			func(s *evictiontest.Scene) {
+				s.PersistentVolume("pvc", 10, evictiontest.Phase(corev1.VolumeAvailable), takenSnapshot)
+				s.Volume("pvc", volume.Unreferenced, 10, func(v *inventory.Volume) { v.Kind = volume.Snapshot })
+			},
+			eviction.ActionReport, "", "PersistentVolume pvc is Available and its volume flexlvm/pvc is unreferenced, and a snapshot cannot be undeleted; restore it to a claim if its content is needed, then delete its VolumeSnapshot",
 		},
 		"wanted and retained": {
 			func(s *evictiontest.Scene) { s.PersistentVolume("pvc", 10); s.Volume("pvc", volume.Retained, 10) },

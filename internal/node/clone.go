@@ -270,7 +270,7 @@ func nothingToCopy(spec volume.Spec, err error) error {
 	}
 	gone := "if it was a snapshot, or a pod has used that claim, it is gone: delete the claim of the copy"
 	if spec.Kind == volume.Snapshot {
-		gone = "if one has, the volume is gone: delete the VolumeSnapshot"
+		gone = "if one has, the volume is gone: delete the VolumeSnapshot, or the VolumeGroupSnapshot that it is of"
 	}
 	return fmt.Errorf("%s %q: the source volume does not exist, and no empty volume is created instead: %w; if it is the volume of a claim that no pod has used yet, start one; %s", volume.OptionCloneOf, spec.CloneOf, err, gone)
 }

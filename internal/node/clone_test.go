@@ -52,7 +52,7 @@ func TestNothingToCopy(t *testing.T) {
 	require.ErrorIs(t, err, lvm.ErrNoVolume)
 	require.ErrorContains(t, err, "if it is the volume of a claim that no pod has used yet, start one; if it was a snapshot, or a pod has used that claim, it is gone: delete the claim of the copy")
 	spec.Kind = volume.Snapshot
-	require.ErrorContains(t, nothingToCopy(spec, lvm.ErrNoVolume), "start one; if one has, the volume is gone: delete the VolumeSnapshot")
+	require.ErrorContains(t, nothingToCopy(spec, lvm.ErrNoVolume), "start one; if one has, the volume is gone: delete the VolumeSnapshot, or the VolumeGroupSnapshot that it is of")
 	require.Equal(t, lvm.ErrNoDevice, nothingToCopy(spec, lvm.ErrNoDevice), "whether it exists is unknown")
 }
 
