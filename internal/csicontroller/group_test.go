@@ -191,6 +191,40 @@ func TestGroupIsAllOrNothing(t *testing.T) {
 	}
 }
 
+func (c *clerk) GroupUUIDs(string) map[volume.PoolName]string {
+	if c.reported != nil {
+		return c.reported
+	}
+	return c.uuids
+}
+
+// After a node was replaced under the same name, the volumes of its former group are lost: no snapshot is taken of
+// them, alone or in a group, and no room is reserved in the new group. A snapshot of a volume in the new group is taken.
+func TestCreateSnapshotOfAVolumeOfAReplacedNode(t *testing.T) {
+	const before, now = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S", "Fe1tBc-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"
+	of := func(group string) func(*corev1.PersistentVolume) {
+		return func(o *corev1.PersistentVolume) { o.Spec.CSI.VolumeAttributes[volume.OptionGroupUUID] = group }
+	}
+	d := newDesk(t, another(t, "pvc-1", of(before)), another(t, "pvc-2", of(now)))
+	d.clerk.uuids = map[volume.PoolName]string{"flexlvm/thinpool": now}
+	d.clerk.reported = map[volume.PoolName]string{"flexlvm/thinpool": before}
+	_, meanwhile := d.create(asked, "flexlvm/pvc-1")
+	require.Equal(t, codes.FailedPrecondition, status.Code(meanwhile), meanwhile)
+	d.clerk.reported, d.clerk.reserved = nil, nil
+	_, alone := d.create(asked, "flexlvm/pvc-1")
+	_, grouped := d.createGroup("flexlvm/pvc-2", "flexlvm/pvc-1")
+	for _, err := range []error{alone, grouped} {
+		require.Equal(t, codes.FailedPrecondition, status.Code(err), err)
+		require.ErrorContains(t, err, `the volume of PersistentVolume "pvc-1" is on node "node-1", and volume group flexlvm there is another one than it was made in; unless the former disks come back, it is lost`)
+		require.Empty(t, d.snapshots(), "nothing was written")
+	}
+	require.Empty(t, d.clerk.reserved)
+	taken := d.takes()
+	_, err := d.create(asked, "flexlvm/pvc-2")
+	require.NoError(t, err)
+	<-taken
+}
+
 // If a process ends while it creates a group's members, the next process creates the rest. A group that
 // has lost a member is aborted and its other members are deleted.
 func TestGroupGoesOnWhereAnEarlierProcessHasEnded(t *testing.T) {

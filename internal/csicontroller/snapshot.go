@@ -50,6 +50,7 @@ type Snapshots struct {
 // A Room reserves room for snapshots: *ledger.Ledger, in production.
 type Room interface {
 	NodeOf(label string) (name, report string, reported bool)
+	GroupUUIDs(node string) map[volume.PoolName]string
 	Reserve(node string, wants []ledger.Want, reads ...volume.Name) (map[volume.PoolName]string, error)
 	Written(object *corev1.PersistentVolume)
 }
@@ -174,22 +175,42 @@ func (s *Service) draft(ctx context.Context, id string, name volume.Name, reserv
 }
 
 // reserve reserves room for all snapshots or for none, on the node of their sources. Its errors must be final (see
-// CreateSnapshot), which ResourceExhausted and Unavailable are not.
+// CreateSnapshot), which ResourceExhausted and Unavailable are not. The groups are checked before, because each retry
+// would renew a reservation, and again with those of the reservation.
 func (s *Service) reserve(drafts []draft) error {
 	of := drafts[0].of
 	node, _, reported := s.snapshots.Room.NodeOf(of.Labels[pv.LabelNode])
 	if !reported {
 		return status.Errorf(codes.FailedPrecondition, "the node of PersistentVolume %q has not reported; check `kubectl get nodestorages` and the pod of DaemonSet flexlvm-gc there", of.Name)
 	}
+	if err := checkGroups(drafts, node, s.snapshots.Room.GroupUUIDs(node)); err != nil {
+		return err
+	}
 	var wants []ledger.Want
 	for _, d := range drafts {
 		wants = append(wants, d.want)
 	}
-	_, err := s.snapshots.Room.Reserve(node, wants)
+	uuids, err := s.snapshots.Room.Reserve(node, wants)
 	if full := (*ledger.NoRoomError)(nil); errors.As(err, &full) {
 		return status.Errorf(codes.FailedPrecondition, "a snapshot may come to hold all that its volume does, or as much as %s of its VolumeSnapshotClass says, and node %q %s", volume.OptionReserve, full.Node, full.Why)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return checkGroups(drafts, node, uuids)
+}
+
+// checkGroups returns an error if the node has another volume group than the one that a source was created in, as after
+// the node was replaced under the same name: the node takes no snapshot of a volume that is not in its group. uuids are
+// the UUIDs of the pools' groups. A pool that is not among them is left to Reserve.
+func checkGroups(drafts []draft, node string, uuids map[volume.PoolName]string) error {
+	for _, d := range drafts {
+		spec := d.want.Spec
+		if uuid, reported := uuids[spec.Pool()]; reported && spec.GroupUUID != "" && spec.GroupUUID != uuid {
+			return status.Errorf(codes.FailedPrecondition, "the volume of PersistentVolume %q is on node %q, and volume group %s there is another one than it was made in; unless the former disks come back, it is lost", d.of.Name, node, spec.Group)
+		}
+	}
+	return nil
 }
 
 // create creates the PersistentVolume of a snapshot for which room is reserved.

@@ -34,6 +34,8 @@ type clerk struct {
 	mu       sync.Mutex
 	silent   bool
 	full     string
+	uuids    map[volume.PoolName]string // of the pools' volume groups
+	reported map[volume.PoolName]string // those before a change that is not reported yet; nil: uuids
 	reserved []string
 	written  []string
 }
@@ -49,7 +51,7 @@ func (c *clerk) Reserve(node string, wants []ledger.Want, _ ...volume.Name) (map
 		return nil, &ledger.NoRoomError{Node: node, Why: c.full}
 	}
 	c.reserved = append(c.reserved, wants[0].PV)
-	return nil, nil
+	return c.uuids, nil
 }
 
 func (c *clerk) Written(object *corev1.PersistentVolume) {

@@ -33,6 +33,22 @@ func (x *index) beingCloned(c *persistentvolume.Volume) string {
 	return x.cloneSources[KeyOfPersistentVolume(c)]
 }
 
+// LostSources returns the sources of unfinished copies that do not exist and that no PersistentVolume wants, as after a
+// VolumeSnapshot was deleted. They are never created again: the provisioner copies only the volume of a PersistentVolume
+// on the same node. A source that was created after the inventory was taken may be among them until the next inventory.
+func LostSources(view View) []Key {
+	x := newIndex(view)
+	var out []Key
+	for source := range x.cloneSources {
+		_, there := x.volumes[source]
+		_, wanted := x.wantedByName[source.name]
+		if !there && !wanted && !x.unreadable[source.name] && x.groupProblems[source.group] == "" {
+			out = append(out, source)
+		}
+	}
+	return out
+}
+
 // ClonesToCreate returns the PersistentVolumes whose volumes are to be created now as copies, in order of their names.
 // Encrypted copies are created by their first mount, which brings the key, except snapshots and full copies that
 // are not complete yet, which need none.

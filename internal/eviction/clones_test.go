@@ -126,3 +126,61 @@ func TestPlanKeepsWhatIsToBeCopied(t *testing.T) {
 		require.Len(t, s.Plan().Evictions, 1, "made: %s", state)
 	}
 }
+
+// The source of a copy is gone if it does not exist and no PersistentVolume can have it created. Any doubt means that
+// it is not.
+func TestLostSources(t *testing.T) {
+	const none, gone = false, true
+	source := func(change ...func(*persistentvolume.Volume)) func(*evictiontest.Scene) {
+		return func(s *evictiontest.Scene) { s.PersistentVolume("source", 10, change...) }
+	}
+	for name, tt := range map[string]struct {
+		change func(*evictiontest.Scene)
+		lost   bool
+	}{
+		"its PersistentVolume gone":     {func(*evictiontest.Scene) {}, gone},
+		"its PersistentVolume released": {source(evictiontest.Phase(corev1.VolumeReleased)), gone},
+		"its snapshot deleted":          {source(takenSnapshot, evictiontest.Retain, evictiontest.Phase(corev1.VolumeAvailable), evictiontest.Deleting), gone},
+		"not created yet":               {source(), none},
+		"released and retained":         {source(evictiontest.Phase(corev1.VolumeReleased), evictiontest.Retain), none},
+		"wanted, in a group of the former name": {
+			source(func(c *persistentvolume.Volume) { c.Group = "former" }), none},
+		"there":                {func(s *evictiontest.Scene) { s.Volume("source", volume.Unreferenced, 10) }, none},
+		"perhaps unreadable":   {func(s *evictiontest.Scene) { s.View.Unreadable = []string{"source"} }, none},
+		"in a partial group":   {func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Missing = 1 }, none},
+		"in a group not there": {func(s *evictiontest.Scene) { s.View.Pools = nil }, none},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			s.PersistentVolume("copy", 60, evictiontest.CopyOf("source"))
+			tt.change(s)
+			lost := eviction.LostSources(s.View)
+			if !tt.lost {
+				require.Empty(t, lost)
+				return
+			}
+			require.Len(t, lost, 1)
+			require.Equal(t, "flexlvm/source", lost[0].String())
+		})
+	}
+}
+
+// No room is made for a copy whose source is gone: it can never be created. The copy does not count as starting either.
+func TestPlanMakesNoRoomForACopyOfWhatIsGone(t *testing.T) {
+	for name, of := range map[string]func(*persistentvolume.Volume){
+		"snapshot": takenSnapshot, "claim": func(*persistentvolume.Volume) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			s.Volume("given-up", volume.Unreferenced, 70)
+			s.PersistentVolume("source", 10, of)
+			lose(s)
+			s.PersistentVolume("copy", 60, evictiontest.CopyOf("source"))
+			require.Empty(t, s.Plan().Evictions)
+			var starts eviction.Starts
+			require.Zero(t, starts.Until(s.View, nil))
+			s.PersistentVolume("other", 60)
+			require.Equal(t, []string{"Promised given-up"}, evictiontest.Evicted(s.Plan()))
+		})
+	}
+}

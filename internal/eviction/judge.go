@@ -199,10 +199,15 @@ func (x *index) pvProblem(view View, c *persistentvolume.Volume) string {
 	return x.unmountable(view, c)
 }
 
-// claimant returns what to delete to give up a PersistentVolume: its claim, or its LocalVolume as long as there is no
-// claim.
+// claimant returns what to delete to give up a PersistentVolume: its claim, its VolumeSnapshot, or its LocalVolume as
+// long as there is no claim. The snapshot controller refuses to delete a single VolumeSnapshot of a group.
 func claimant(c *persistentvolume.Volume) string {
-	if IsUnboundLocalVolume(c) {
+	switch {
+	case c.SnapshotGroup != "":
+		return "its VolumeGroupSnapshot"
+	case c.Kind == volume.Snapshot:
+		return "its VolumeSnapshot"
+	case IsUnboundLocalVolume(c):
 		return "its LocalVolume"
 	}
 	return c.User()
@@ -223,16 +228,19 @@ func orCreate(c *persistentvolume.Volume) string {
 	return ", or create the group if it never existed (`flexlvm vg create`)"
 }
 
-// unmountable returns why no pod can mount the volume of a PersistentVolume whose pool exists; empty if pods
-// can.
+// unmountable returns why no pod can mount the volume of a PersistentVolume whose pool exists, or why its snapshot
+// cannot be restored; empty if that is possible.
 func (x *index) unmountable(view View, c *persistentvolume.Volume) string {
 	key := KeyOfPersistentVolume(c)
 	v, there := x.volumes[key]
+	givenUp := there && (v.State == volume.Unreferenced || v.State == volume.Retained)
 	switch {
-	case there && (v.State == volume.Unreferenced || v.State == volume.Retained):
+	case givenUp && c.Kind == volume.Snapshot:
+		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, and a snapshot cannot be undeleted; restore it to a claim if its content is needed, then delete %s", c.PV, c.Phase, key, v.State, claimant(c))
+	case givenUp:
 		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, key, v.State, c.Volume)
 	case !there && view.Lost[key] && x.groupProblems[c.Group] == "" && x.incomplete(c.Pool()) == "":
-		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s, %s, is gone, so no pod can mount it; %s", c.PV, c.Phase, key, existenceEvidence(c), lostVolumeAdvice(c))
+		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s, %s, is gone, so %s", c.PV, c.Phase, key, existenceEvidence(c), lostVolumeAdvice(c))
 	}
 	return ""
 }
@@ -251,19 +259,24 @@ func (x *index) incomplete(name volume.PoolName) string {
 
 // existenceEvidence returns the evidence that the volume of a PersistentVolume existed.
 func existenceEvidence(c *persistentvolume.Volume) string {
-	if c.Kind == volume.Dataset && c.Replica.Complete {
+	switch {
+	case c.Kind == volume.Snapshot:
+		return "which was taken according to the PersistentVolume"
+	case c.Kind == volume.Dataset && c.Replica.Complete:
 		return "which is complete according to the PersistentVolume"
 	}
 	return "which was here as far as this node's records show"
 }
 
-// lostVolumeAdvice returns what to do about a PersistentVolume whose volume is gone.
+// lostVolumeAdvice returns the consequence of a volume that is gone, and what to do about its PersistentVolume.
 func lostVolumeAdvice(c *persistentvolume.Volume) string {
 	switch {
+	case c.Kind == volume.Snapshot:
+		return fmt.Sprintf("the snapshot cannot be restored; delete %s", claimant(c))
 	case c.Kind == volume.Dataset:
-		return fmt.Sprintf("delete %s, and the replica is loaded again", c.User())
+		return fmt.Sprintf("no pod can mount it; delete %s, and the replica is loaded again", c.User())
 	case c.Pool().Directory():
-		return fmt.Sprintf("delete %s and restore the data from a backup", c.User())
+		return fmt.Sprintf("no pod can mount it; delete %s and restore the data from a backup", c.User())
 	}
-	return fmt.Sprintf("delete %s and restore the data from a backup; `grep description /etc/lvm/archive/%s_*` on the node may show what removed it, but do not restore any of these archives, because volumes created since would be lost", c.User(), c.Group)
+	return fmt.Sprintf("no pod can mount it; delete %s and restore the data from a backup; `grep description /etc/lvm/archive/%s_*` on the node may show what removed it, but do not restore any of these archives, because volumes created since would be lost", c.User(), c.Group)
 }

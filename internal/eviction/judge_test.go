@@ -57,6 +57,8 @@ func TestJudge(t *testing.T) {
 		"no cluster, released":        {changes{evictiontest.NoCluster, evictiontest.Phase(released)}, made, report, nowhere, "the option clusterUID is missing"},
 		"no cluster, kept":            {changes{evictiontest.NoCluster, evictiontest.Phase(released), evictiontest.Retain}, made, nothing, nowhere, ""},
 		"group replaced, bound":       {changes{evictiontest.OtherGroup}, made, report, nowhere, "bring the disks of the other one back; only if they are lost permanently, such as after a replacement, delete claim db/data-pvc"},
+		"group replaced, a snapshot":  {changes{evictiontest.OtherGroup, takenSnapshot}, made, report, nowhere, "only if they are lost permanently, such as after a replacement, delete its VolumeSnapshot"},
+		"group replaced, of a group":  {changes{evictiontest.OtherGroup, takenSnapshot, func(c *persistentvolume.Volume) { c.SnapshotGroup = "groupsnapshot-1" }}, made, report, nowhere, "such as after a replacement, delete its VolumeGroupSnapshot"},
 		"group replaced, released":    {changes{evictiontest.OtherGroup, evictiontest.Phase(released)}, made, report, nowhere, "it was created in volume group flexlvm with UUID another"},
 		"group replaced, volume lost": {changes{evictiontest.OtherGroup, evictiontest.Phase(released)}, neverMade, release, unreferenced, "is gone"},
 	} {
@@ -237,6 +239,20 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 			},
 			eviction.ActionReport, "", "delete claim db/data-pvc, and the replica is loaded again",
 		},
+		"a taken snapshot that is gone": {
+			func(s *evictiontest.Scene) {
+				s.PersistentVolume("pvc", 10, evictiontest.Phase(corev1.VolumeAvailable), takenSnapshot)
+				lose(s)
+			},
+			eviction.ActionReport, "", "PersistentVolume pvc is Available and its volume flexlvm/pvc, which was taken according to the PersistentVolume, is gone, so the snapshot cannot be restored; delete its VolumeSnapshot",
+		},
+		"a snapshot that was given up on the node": {
+			func(s *evictiontest.Scene) {
+				s.PersistentVolume("pvc", 10, evictiontest.Phase(corev1.VolumeAvailable), takenSnapshot)
+				s.Volume("pvc", volume.Unreferenced, 10, func(v *inventory.Volume) { v.Kind = volume.Snapshot })
+			},
+			eviction.ActionReport, "", "PersistentVolume pvc is Available and its volume flexlvm/pvc is unreferenced, and a snapshot cannot be undeleted; restore it to a claim if its content is needed, then delete its VolumeSnapshot",
+		},
 		"wanted and retained": {
 			func(s *evictiontest.Scene) { s.PersistentVolume("pvc", 10); s.Volume("pvc", volume.Retained, 10) },
 			eviction.ActionReport, "", "is retained, so no pod can mount it",
@@ -254,6 +270,9 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 	}
 }
 
+// takenSnapshot makes the volume of a PersistentVolume a snapshot that was taken.
+func takenSnapshot(c *persistentvolume.Volume) { c.Kind, c.Taken = volume.Snapshot, true }
+
 // lose makes the volume of the last claim one that the node had before, and that is gone.
 func lose(s *evictiontest.Scene) {
 	last := &s.View.PersistentVolumes[len(s.View.PersistentVolumes)-1]
@@ -267,21 +286,25 @@ func TestJudgeDoesNotCallGoneWhatItCannotSee(t *testing.T) {
 		"another group":   func(p *inventory.Pool) { p.UUID = "another" },
 		"records unread":  nil,
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := evictiontest.New()
-			s.PersistentVolume("pvc", 10, func(c *persistentvolume.Volume) { c.GroupUUID = s.PoolNamed("flexlvm").UUID })
-			lose(s)
-			if hide == nil {
-				for key := range s.View.Lost {
-					s.View.Lost[key] = false
+		for kind, of := range map[string]func(*persistentvolume.Volume){
+			"claim": func(*persistentvolume.Volume) {}, "snapshot": takenSnapshot,
+		} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				s := evictiontest.New()
+				s.PersistentVolume("pvc", 10, of, func(c *persistentvolume.Volume) { c.GroupUUID = s.PoolNamed("flexlvm").UUID })
+				lose(s)
+				if hide == nil {
+					for key := range s.View.Lost {
+						s.View.Lost[key] = false
+					}
+				} else {
+					hide(s.PoolNamed("flexlvm"))
 				}
-			} else {
-				hide(s.PoolNamed("flexlvm"))
-			}
-			for _, v := range eviction.Judge(s.View) {
-				require.NotContains(t, v.Why, "is gone")
-			}
-		})
+				for _, v := range eviction.Judge(s.View) {
+					require.NotContains(t, v.Why, "is gone")
+				}
+			})
+		}
 	}
 }
 

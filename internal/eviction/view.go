@@ -46,17 +46,19 @@ type View struct {
 	// restored from a backup; empty if it has not. It may lack PersistentVolumes that were created since that
 	// backup, and claims to which volumes were given since.
 	WentBack string
-	// Lost holds the volumes of PersistentVolumes that the node has had and that are gone. True: its records
-	// prove that, or the replica was complete. False: its records cannot be read, so it may have had them. No
-	// room is made for either, because a volume that the node has had is never created again.
+	// Lost holds the volumes of PersistentVolumes that the node has had and that are gone, and LostSources. True: its
+	// records prove that, or the replica was complete, or the snapshot was taken, or no PersistentVolume is left that
+	// wants the source. False: its records cannot be read, so it may have had them. No room is made for either, because
+	// a volume that the node has had is never created again, nor for a copy of one, which would have nothing to copy.
 	Lost map[Key]bool
 }
 
-// staysGone reports whether the volume of a PersistentVolume is not created again if it is gone: it was brought
-// back before (FS), is a taken snapshot, or was on this node before.
+// staysGone reports whether the volume of a PersistentVolume is not created if it does not exist: it was brought
+// back before (FS), is a taken snapshot, was on this node before, or was to be a copy of a volume that is gone.
 func (view View) staysGone(c *persistentvolume.Volume) bool {
 	_, lost := view.Lost[KeyOfPersistentVolume(c)]
-	return c.FS != "" || c.Taken || lost
+	_, sourceLost := view.Lost[Key{c.Group, c.CloneOf}]
+	return c.FS != "" || c.Taken || lost || sourceLost
 }
 
 // isBeingRemoved reports whether a volume is being removed but was not doomed yet in the inventory.

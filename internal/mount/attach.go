@@ -100,7 +100,7 @@ func attach(t Type, device string, attributes int, options ...map[string]string)
 	if err := configure(ctx, device, options); err != nil {
 		why := kernelMessages(ctx)
 		if errors.Is(err, unix.EBUSY) {
-			return nil, fmt.Errorf("mount %s: %w: a formatter or another program holds the device%s", device, ErrBusy, why)
+			return nil, fmt.Errorf("mount %s: %w: %s%s", device, ErrBusy, heldBy(why), why)
 		}
 		return nil, fmt.Errorf("mount %s: %w%s%s", device, err, why, t.needs)
 	}
@@ -150,6 +150,16 @@ func kernelMessages(ctx int) string {
 		return "; see the kernel's log"
 	}
 	return " (" + strings.Join(all, "; ") + ")"
+}
+
+// heldBy returns what holds a device that the kernel calls busy, by the kernel's messages. LVM freezes the file system
+// for a moment when it takes a snapshot. If it was frozen already (`fsfreeze`), some kernels from 6.8 to 7.2 count the
+// device as frozen from then on; see package freeze.
+func heldBy(messages string) string {
+	if strings.Contains(messages, "blockdev is frozen") {
+		return "the kernel counts the device as frozen; if that lasts, a snapshot or a copy of the volume was taken while `fsfreeze` had frozen its file system: the data is intact, but the volume can only be mounted again once the node was rebooted or its device deactivated (`lvchange --activate n GROUP/NAME`)"
+	}
+	return "a formatter or another program holds the device"
 }
 
 // Root returns the root directory of the file system; Close closes it.

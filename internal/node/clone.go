@@ -263,12 +263,16 @@ func (e *Engine) source(ctx context.Context, spec volume.Spec, key luks.Key) (lv
 	return lv, tags, c, nil
 }
 
-// nothingToCopy explains why the source of a copy cannot be looked up.
+// nothingToCopy explains why the source of a copy or a snapshot cannot be looked up.
 func nothingToCopy(spec volume.Spec, err error) error {
 	if !errors.Is(err, lvm.ErrNoVolume) {
 		return err
 	}
-	return fmt.Errorf("%s %q: the source volume does not exist, and no empty volume is created instead: %w; if no pod has used that claim yet, start one, else delete the claim of the copy", volume.OptionCloneOf, spec.CloneOf, err)
+	gone := "if it was a snapshot, or a pod has used that claim, it is gone: delete the claim of the copy"
+	if spec.Kind == volume.Snapshot {
+		gone = "if one has, the volume is gone: delete the VolumeSnapshot, or the VolumeGroupSnapshot that it is of"
+	}
+	return fmt.Errorf("%s %q: the source volume does not exist, and no empty volume is created instead: %w; if it is the volume of a claim that no pod has used yet, start one; %s", volume.OptionCloneOf, spec.CloneOf, err, gone)
 }
 
 // checkCopyable decides whether the volume of a spec may be created as a copy of a volume with these tags: a volume

@@ -45,6 +45,17 @@ func noPrograms(t *testing.T) command.Programs {
 	return command.Programs{Unkillable: ran, Killable: ran}
 }
 
+// The advice for a source that does not exist is true of both kinds of sources, and of copies and snapshots.
+func TestNothingToCopy(t *testing.T) {
+	spec := cloneSpec()
+	err := nothingToCopy(spec, lvm.ErrNoVolume)
+	require.ErrorIs(t, err, lvm.ErrNoVolume)
+	require.ErrorContains(t, err, "if it is the volume of a claim that no pod has used yet, start one; if it was a snapshot, or a pod has used that claim, it is gone: delete the claim of the copy")
+	spec.Kind = volume.Snapshot
+	require.ErrorContains(t, nothingToCopy(spec, lvm.ErrNoVolume), "start one; if one has, the volume is gone: delete the VolumeSnapshot, or the VolumeGroupSnapshot that it is of")
+	require.Equal(t, lvm.ErrNoDevice, nothingToCopy(spec, lvm.ErrNoDevice), "whether it exists is unknown")
+}
+
 // A volume that is to be a copy is never formatted, whatever its state.
 func TestACopyIsNeverFormatted(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))

@@ -26,6 +26,9 @@ const (
 	countEvery = time.Hour
 	// maxGets is up to how many volumes are confirmed by one GET each. For more, a list is cheaper.
 	maxGets = 30
+	// takenMargin is how long before an inventory a snapshot must have been taken for the inventory to prove that it is
+	// gone. The snapshots of a group all have the time of the first one, and the last is taken some seconds later.
+	takenMargin = time.Minute
 	// spread is the jitter of intervals and retries, so that nodes that start together do not stay in step.
 	spread = 0.2
 )
@@ -243,7 +246,7 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 		}
 		f.view.PersistentVolumes = append(f.view.PersistentVolumes, c)
 	}
-	f.view.Lost = d.lost(f.view)
+	f.view.Lost = d.lost(f.view, objects)
 	d.futureEvictable.ReplaceEvictable(f.at, f.view.PersistentVolumes)
 	f.view.StartsUntil = d.starts.Until(f.view, d.watches.starting())
 	f.verdicts = eviction.Judge(f.view)
@@ -258,8 +261,10 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 // and proves only that the volume was there. See eviction.View.
 //
 // A replica without a record on the node counts as having been there if its PersistentVolume calls it complete.
-// That is so after the API server was restored from a backup that is older than the replica's eviction.
-func (d *Daemon) lost(view eviction.View) map[eviction.Key]bool {
+// That is so after the API server was restored from a backup that is older than the replica's eviction. A snapshot
+// counts as having been there if its PersistentVolume says that it was taken: it is never mounted, so the node has no
+// record of it. The source of a copy is lost, too, if neither it nor a PersistentVolume that wants it exists.
+func (d *Daemon) lost(view eviction.View, objects map[string]*corev1.PersistentVolume) map[eviction.Key]bool {
 	there := make(map[eviction.Key]bool, len(view.Volumes))
 	for i := range view.Volumes {
 		there[eviction.KeyOf(&view.Volumes[i])] = true
@@ -267,11 +272,14 @@ func (d *Daemon) lost(view eviction.View) map[eviction.Key]bool {
 	out := map[eviction.Key]bool{}
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]
-		if c.Kind == volume.Snapshot || !c.Usable() { // a snapshot may be taken again under the same name
+		key := eviction.KeyOfPersistentVolume(c)
+		if !c.Usable() || there[key] {
 			continue
 		}
-		key := eviction.KeyOfPersistentVolume(c)
-		if there[key] {
+		if c.Kind == volume.Snapshot {
+			if takenBefore(objects[c.PV], view.Now) {
+				out[key] = true
+			}
 			continue
 		}
 		lastUsed, had, err := d.engine.HadVolume(c.Group, c.Volume)
@@ -282,7 +290,17 @@ func (d *Daemon) lost(view eviction.View) map[eviction.Key]bool {
 			out[key] = true
 		}
 	}
+	for _, source := range eviction.LostSources(view) {
+		out[source] = true
+	}
 	return out
+}
+
+// takenBefore reports whether a snapshot was taken so long before an inventory that the inventory must show it. A
+// snapshot that is not taken yet may be taken again under its name. Both times are of this node's clock.
+func takenBefore(snapshot *corev1.PersistentVolume, inventory time.Time) bool {
+	at, taken := persistentvolume.TakenAt(snapshot)
+	return taken && at.Add(takenMargin).Before(inventory)
 }
 
 func byName(objects []*corev1.PersistentVolume) map[string]*corev1.PersistentVolume {

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -76,6 +77,79 @@ func TestNoRoomIsMadeForACompleteReplicaThatIsGone(t *testing.T) {
 	// A replica that was not loaded yet is promised its room.
 	r.api.put(replicaObject(40, func(o *corev1.PersistentVolume) { delete(o.Annotations, replica.AnnotationComplete) }))
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "given-up unreferenced") }, "left: %v", r.engine.names())
+}
+
+// A snapshot that was taken and is gone, for example with its disk, is never taken again. So no released volume is
+// evicted to make room for a copy of it. An event reports it.
+func TestNoRoomIsMadeForACopyOfASnapshotThatIsGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("big", 50)
+	r.volume("given-up", volume.Unreferenced, 30)
+	r.api.put(storeObject(t, "snap", 0))
+	r.api.put(object("copy", 40, func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[volume.OptionCloneOf] = "snap" }))
+	r.start()
+	r.eventually(func() bool { return len(r.api.told("VolumeNeedsAttention")) == 1 }, "told: %v", r.api.told("VolumeNeedsAttention"))
+	require.Contains(t, r.api.told("VolumeNeedsAttention")[0], "its volume flexlvm/snap, which was taken according to the PersistentVolume, is gone, so the snapshot cannot be restored; delete its VolumeSnapshot")
+	r.rounds(3)
+	r.untouched("big ready", "given-up unreferenced", "settled ready")
+	require.Equal(t, "0", r.status().Pools[0].Promised.String())
+	require.Equal(t, metav1.ConditionFalse, r.condition("Shortfall").Status)
+	require.NotContains(t, r.api.volume("snap").Annotations, pv.AnnotationSnapshotProblem)
+}
+
+// The user has deleted the VolumeSnapshot or the claim whose volume is gone. A copy of it can still not be created, so
+// nothing is evicted for it. But room is made for a copy whose source only is not created yet.
+func TestNoRoomIsMadeForACopyWhoseSourceIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		source *corev1.PersistentVolume
+		room   bool
+	}{
+		"source PV gone":     {nil, false},
+		"source PV Released": {object("source", 1, pvReleased), false},
+		"source PV Bound":    {object("source", 1), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.claimed("big", 50)
+			r.volume("given-up", volume.Unreferenced, 30)
+			if tt.source != nil {
+				r.api.put(tt.source)
+			}
+			r.api.put(object("copy", 40, func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[volume.OptionCloneOf] = "source" }))
+			r.start()
+			if tt.room {
+				r.eventually(func() bool { return !slices.Contains(r.engine.names(), "given-up unreferenced") }, "left: %v", r.engine.names())
+				return
+			}
+			r.eventually(r.readyIs("Ready"), "not ready")
+			r.rounds(3)
+			require.Contains(t, r.engine.names(), "given-up unreferenced")
+			require.Equal(t, "0", r.status().Pools[0].Promised.String())
+			require.Equal(t, metav1.ConditionFalse, r.condition("Shortfall").Status)
+		})
+	}
+}
+
+// A snapshot that may have been taken after the inventory is not lost, and neither is one that is not taken yet.
+func TestSnapshotThatIsTakenMeanwhileIsNotLost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	taken, open := storeObject(t, "snap", 0), storeObject(t, "open", 0)
+	taken.Annotations[pv.AnnotationSnapshotTaken] = r.clock.now().UTC().Format(time.RFC3339)
+	delete(open.Annotations, pv.AnnotationSnapshotTaken)
+	r.api.put(taken)
+	r.api.put(open)
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	r.rounds(2)
+	require.Empty(t, r.api.told("VolumeNeedsAttention"))
+
+	r.clock.pass(time.Hour)
+	r.eventually(func() bool { return len(r.api.told("VolumeNeedsAttention")) == 1 }, "told: %v", r.api.told("VolumeNeedsAttention"))
+	require.Contains(t, r.api.told("VolumeNeedsAttention")[0], "flexlvm/snap")
 }
 
 // A complete replica that was created after the inventory is not lost.

@@ -142,6 +142,15 @@ func (p *Provisioner) originOn(object *corev1.PersistentVolume, c *persistentvol
 	return origin{what: what, volume: c.Volume, groupUUID: c.GroupUUID, node: node}, nil
 }
 
+// checkGroup returns an error if the origin's node has another volume group than the one that the origin was created in,
+// as after the node was replaced under the same name. uuids are the UUIDs of the groups of the node's pools.
+func (o origin) checkGroup(in volume.PoolName, uuids map[volume.PoolName]string) error {
+	if uuid, reported := uuids[in]; !reported || o.groupUUID == "" || o.groupUUID == uuid {
+		return nil
+	}
+	return fmt.Errorf("volume group %s there is another one than it was made in; unless the former disks come back, it is lost", in.Group())
+}
+
 // waiting returns the error for a copy that cannot be created yet.
 func waiting(name, format string, args ...any) error {
 	return fmt.Errorf("dataSource %q: %s; the copy is retried", name, fmt.Sprintf(format, args...))
@@ -217,6 +226,9 @@ func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec v
 	if err != nil {
 		return spec, Node{}, finished, on(err)
 	}
+	if err := from.checkGroup(spec.Pool(), p.Ledger.GroupUUIDs(from.node)); err != nil {
+		return spec, Node{}, finished, on(err) // before room is reserved, which each retry would renew
+	}
 	sets, failed := []podVolumes{{wants: []ledger.Want{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}}}}, finished
 	if nodeSelected {
 		if sets, err = p.podVolumeSets(ctx, request, spec, from.node); err != nil {
@@ -229,8 +241,8 @@ func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec v
 		return spec, Node{}, failed, on(err)
 	}
 	spec.GroupUUID = uuids[spec.Pool()]
-	if from.groupUUID != "" && from.groupUUID != spec.GroupUUID {
-		return spec, Node{}, finished, on(fmt.Errorf("volume group %s there is another one than it was made in, so it is lost", spec.Group))
+	if err := from.checkGroup(spec.Pool(), uuids); err != nil {
+		return spec, Node{}, finished, on(err)
 	}
 	return spec, node, finished, nil
 }

@@ -154,7 +154,7 @@ func TestProvisionACopyThatCannotBe(t *testing.T) {
 		"its node gone":   {func(c *cast, _ *controller.ProvisionOptions) { c.nodes = c.nodes[1:] }, `node "node-1" is gone from the cluster`, false, controller.ProvisioningFinished},
 		"its group another": {func(c *cast, _ *controller.ProvisionOptions) {
 			c.volumes[0].Spec.FlexVolume.Options[volume.OptionGroupUUID] = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3T"
-		}, "is another one than it was made in, so it is lost", false, controller.ProvisioningFinished},
+		}, "is another one than it was made in; unless the former disks come back, it is lost", false, controller.ProvisioningFinished},
 		"where the class is not": {func(_ *cast, o *controller.ProvisionOptions) { onlyZone(o.StorageClass, "b") }, `dataSource "source" is on node "node-1", and a copy lies where its source does: StorageClass "flexlvm" does not allow node "node-1" (allowedTopologies)`, false, controller.ProvisioningFinished},
 		"its node full":          {func(_ *cast, o *controller.ProvisionOptions) { sized("20Gi")(o.PVC) }, `dataSource "source" is on node "node-1", and a copy lies where its source does: node "node-1" has no room for it`, false, controller.ProvisioningReschedule},
 		"its node full, at once": {func(_ *cast, o *controller.ProvisionOptions) { sized("20Gi")(o.PVC); o.SelectedNodeName = "" }, `no room for it`, false, controller.ProvisioningFinished},
@@ -163,8 +163,11 @@ func TestProvisionACopyThatCannotBe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, o := cloneCast(t), cloneOptions("node-2")
 			tt.change(c, &o)
+			before, _ := c.ledger.Offer("node-1", ledgertest.ThinClass)
 			got, state, err := c.provisioner(t).Provision(context.Background(), o)
 			require.Nil(t, got, "never an empty volume in its place")
+			after, _ := c.ledger.Offer("node-1", ledgertest.ThinClass)
+			require.Equal(t, before.Room, after.Room, "nothing is reserved")
 			require.ErrorContains(t, err, tt.err)
 			require.Equal(t, tt.state, state)
 			refusal := (*controlplane.Refusal)(nil)
