@@ -21,12 +21,14 @@ type charge struct {
 	of volume.Name
 	// leaves: the replica may be evicted while it is unused.
 	leaves bool
+	// removing: the PersistentVolume is being removed, so its node may not count its volume as allocatable any more.
+	removing bool
 	persistentvolume.Charge
 }
 
 // chargeOf returns the charge of a parsed PersistentVolume.
 func chargeOf(c persistentvolume.Volume) charge {
-	out := charge{in: volume.PoolName(controlplane.Shared(string(c.Pool()))), uuid: controlplane.Shared(c.GroupUUID), Charge: c.Charge()}
+	out := charge{in: volume.PoolName(controlplane.Shared(string(c.Pool()))), uuid: controlplane.Shared(c.GroupUUID), removing: c.BeingRemoved(), Charge: c.Charge()}
 	if c.Kind == volume.Dataset {
 		out.replica, out.leaves = c.Volume, c.Replica.Allowed()
 	}

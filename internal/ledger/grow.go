@@ -119,7 +119,7 @@ func keptFor(name string) string { return name + " (its growth)" }
 
 // Keep reserves the room of a growth that is about to be taken back. For keptTime, the reservation
 // grows by as much as the PersistentVolume's charge falls, and shrinks as the charge rises again
-// (keepRest).
+// (keepRest). What the pool lacks is not reserved: other growths would be taken back for it, too.
 func (l *Ledger) Keep(object *corev1.PersistentVolume) {
 	v, err := persistentvolume.Parse(object)
 	if err != nil {
@@ -128,18 +128,26 @@ func (l *Ledger) Keep(object *corev1.PersistentVolume) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c, label, name := chargeOf(v), object.Labels[pv.LabelNode], keptFor(object.Name)
+	a := l.account(label)
 	kept := reservation{charge: charge{in: c.in, uuid: c.uuid}, until: l.now().Add(keptTime)}
-	if before, there := l.account(label).reserved[name]; there && l.now().Before(before.until) {
+	if before, there := a.reserved[name]; there && l.now().Before(before.until) {
 		kept.charge = before.charge
+	}
+	if p, there := a.pools[c.in]; there {
+		kept.lack = max(0, -l.leftOfStaying(a, c.in, p))
 	}
 	l.reserveFor(label, name, kept)
 }
 
-// keepRest keeps the sum of a PersistentVolume's charge and its reservation by Keep constant.
+// keepRest keeps the sum of a PersistentVolume's charge and its reservation by Keep constant, apart from what the
+// pool lacked.
 func (a *account) keepRest(name string, before, now charge) {
 	if r, there := a.reserved[keptFor(name)]; there {
 		extent := ExtentOf(now.in, a.pools[now.in].extent)
-		r.Noted = max(0, r.Noted+before.In(extent)-now.In(extent))
+		more := before.In(extent) - now.In(extent)
+		lacked := max(0, min(more, r.lack))
+		r.lack -= lacked
+		r.Noted = max(0, r.Noted+more-lacked)
 		a.reserved[keptFor(name)] = r
 	}
 }
@@ -153,7 +161,8 @@ func (l *Ledger) MayGrow(object *corev1.PersistentVolume, to volume.Bytes) Answe
 }
 
 // Holds reports whether object's pool can hold all promises in it, including object's; true if the node
-// has not reported the pool.
+// has not reported the pool. The charges of PersistentVolumes that are being removed do not count, because their
+// node may have subtracted their volumes already: no promise may be withdrawn only because a release takes long.
 func (l *Ledger) Holds(object *corev1.PersistentVolume) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +178,7 @@ func (l *Ledger) Holds(object *corev1.PersistentVolume) bool {
 	if !there || chargeOf(v).from(v.Pool(), p) == 0 {
 		return true
 	}
-	left := l.left(a, v.Pool(), p)
+	left := l.leftOfStaying(a, v.Pool(), p)
 	if v.Shape.Layout == volume.Thin {
 		left += 2 * volume.ThinStep(p.size) // a node reports up to this much too little
 	}
@@ -183,6 +192,8 @@ type extension struct {
 	in   volume.PoolName
 	more volume.Bytes // the additional charge
 	left volume.Bytes // room that the pool can promise, not counting this growth
+	// removing is charged to PersistentVolumes that are being removed, in addition to left.
+	removing volume.Bytes
 	// spread is that of all promises in the pool, including this volume.
 	spread spread
 	// promised is the promised size that the object records; 0 for none.
@@ -216,6 +227,7 @@ func (l *Ledger) judgeGrowth(object *corev1.PersistentVolume, size volume.Bytes)
 	e.more = e.to.Charge().In(p.extent) - e.v.Charge().In(p.extent)
 	e.left = l.left(a, in, p) + a.taken(v.PV, l.entry(v.PV).charge(), in, p) - e.v.Charge().In(p.extent)
 	e.left += a.reserved[keptFor(v.PV)].from(in, p)
+	e.removing = a.removing(in, p)
 	if v.Kind == volume.Dataset {
 		e.left -= p.replicas // replicas do not evict each other
 	}
@@ -252,6 +264,8 @@ func (e extension) judge(p pool) Answer {
 		return Answer{Waiting, fmt.Sprintf("nothing more is promised in %s %q: %s", e.in.Noun(), e.in, p.closed)}
 	case e.more <= 0:
 		return Answer{Granted, "the volume is charged that much already"}
+	case e.more > e.left && e.promised >= e.to.Size && e.more <= e.left+e.removing:
+		return e.makingRoom(p, e.more) // the promise stays until the release of the others is over
 	case e.more > e.left:
 		return Answer{Waiting, fmt.Sprintf("%s more are needed and %s %q can still promise %s", AmountOf(e.more), e.in.Noun(), e.in, AmountOf(max(0, e.left)))}
 	case e.v.Shape.Layout == volume.Thin:

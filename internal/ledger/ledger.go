@@ -144,6 +144,8 @@ type reservation struct {
 	// writing: the PersistentVolume may be written at any moment. If false, the room is reserved for
 	// another claim of the pod, which waits for its turn.
 	writing bool
+	// lack is how much of a growth that is taken back is not kept, because the pool does not hold it.
+	lack volume.Bytes
 }
 
 // A hold keeps a pool from offering a volume larger than size until a point in time, or until the pool

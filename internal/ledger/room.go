@@ -38,6 +38,35 @@ func (l *Ledger) left(a *account, in volume.PoolName, p pool) volume.Bytes {
 	return left
 }
 
+// leftOfStaying is left without the charges of PersistentVolumes that are being removed: from some moment of their
+// release on, a node does not count their volumes as allocatable. Nothing may be promised by it.
+func (l *Ledger) leftOfStaying(a *account, in volume.PoolName, p pool) volume.Bytes {
+	return l.left(a, in, p) + a.removing(in, p)
+}
+
+// removing returns how much of a pool a node may have subtracted for PersistentVolumes that are being removed, and
+// that are charged, too. For a thin volume, a node subtracts all that it could hold, which its charge may be a part of.
+func (a *account) removing(in volume.PoolName, p pool) (sum volume.Bytes) {
+	add := func(c charge, taken volume.Bytes) {
+		if c.removing && c.Shape.Layout == volume.Thin && taken > 0 {
+			taken = max(taken, c.Device)
+		}
+		if c.removing {
+			sum += taken
+		}
+	}
+	for name, e := range a.written {
+		add(e.charge(), a.taken(name, e.charge(), in, p))
+	}
+	for _, r := range a.reserved {
+		add(r.charge, r.from(in, p))
+	}
+	for _, d := range a.departed {
+		add(d.charge, d.from(in, p))
+	}
+	return sum
+}
+
 // taken returns how much of a pool a written PersistentVolume takes, including promised growth.
 func (a *account) taken(name string, c charge, in volume.PoolName, p pool) volume.Bytes {
 	out := c.from(in, p)
