@@ -51,13 +51,16 @@ func (a *account) take(storage *flexlvmv1.NodeStorage) (changed bool) {
 	return changed
 }
 
-// Forget removes the report of a node whose NodeStorage is gone.
-func (l *Ledger) Forget(node string) {
-	label := pv.NodeLabelValue(node)
+// Forget removes a node's report, whose NodeStorage is gone. The node may have made another one since, which was read
+// from the API server (Confirm) before the watch shows it: that report stays.
+func (l *Ledger) Forget(storage *flexlvmv1.NodeStorage) {
+	label := pv.NodeLabelValue(storage.Name)
 	l.mu.Lock()
 	a := l.account(label)
-	a.gone = a.report
-	a.node, a.report, a.pools, a.strays = "", "", nil, nil
+	a.gone = storage.UID
+	if a.report == storage.UID {
+		a.node, a.report, a.pools, a.strays = "", "", nil, nil
+	}
 	l.mu.Unlock()
 	l.changed(label)
 }
