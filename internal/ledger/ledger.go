@@ -21,10 +21,10 @@ import (
 
 const (
 	// ReservationTime is how long room stays reserved for a PersistentVolume that this process or its
-	// predecessor may have written, but that the watch has not shown yet. It is written once, immediately
-	// after the reservation, and the client gives up after a minute. The API server may store it
-	// later, but by default it gives up a request after a minute, too. Another attempt reserves the room
-	// again.
+	// predecessor may have written, but that neither the API server's response nor the watch has shown yet. It
+	// is written once, immediately after the reservation, and the client gives up after a minute. The API
+	// server may store it later, but by default it gives up a request after a minute, too. Another attempt
+	// reserves the room again.
 	ReservationTime = 10 * time.Minute
 	// OtherClaimTime is the same for another claim of the pod, which only waits for its turn: the
 	// scheduler assigns the node to all claims of a pod within seconds.
