@@ -29,14 +29,14 @@ func TestRoomIsMissingForAMoment(t *testing.T) {
 				require.True(t, w.promised("data", size), w.words("data"))
 
 				w.make("foreign", "", 30*gib)
-				told := len(w.told)
+				events := len(w.told)
 				for range 3 {
 					w.daemonReports()
 					w.serve()
 					w.now = w.now.Add(lackGrace / 4)
 				}
 				require.True(t, w.promised("data", size), w.words("data"))
-				require.Len(t, w.told, told, "nobody is told")
+				require.Len(t, w.told, events, "no event is sent")
 				if passes {
 					delete(w.made, "foreign")
 				}
@@ -86,14 +86,14 @@ func TestReleaseOfAnotherVolumeTakesLong(t *testing.T) {
 				released := w.object("other")
 				released.Status.Phase = corev1.VolumeReleased
 				w.store(released)
-				told := len(w.told)
+				events := len(w.told)
 				for range 6 {
 					w.daemonReports()
 					w.serve()
 					w.now = w.now.Add(lackGrace)
 				}
 				require.True(t, w.promised("data", size), w.words("data"))
-				require.Len(t, w.told, told, "nobody is told")
+				require.Len(t, w.told, events, "no event is sent")
 
 				delete(w.api, "/pvc-other")
 				w.made["pvc-other"].State = volume.Unreferenced

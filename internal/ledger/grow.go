@@ -33,6 +33,9 @@ func (o Outcome) Promised() bool { return o == MakingRoom || o == Granted }
 type Answer struct {
 	Outcome Outcome
 	Why     string
+	// RoomUnknown: the growth is Waiting because its node or its pool takes no promises now, whether or not there is
+	// room. An earlier promise of it need not be withdrawn.
+	RoomUnknown bool
 }
 
 // A growth is room that is promised to a PersistentVolume but not yet seen on the object.
@@ -203,25 +206,25 @@ type extension struct {
 func (l *Ledger) judgeGrowth(object *corev1.PersistentVolume, size volume.Bytes) (Answer, charge) {
 	v, err := persistentvolume.Parse(object)
 	if err != nil {
-		return Answer{Waiting, err.Error()}, charge{}
+		return roomUnknown("%v", err), charge{}
 	}
 	label, in := object.Labels[pv.LabelNode], v.Pool()
 	a, there := l.accounts[label]
 	if !there || a.node == "" {
-		return Answer{Waiting, fmt.Sprintf("node %q has not reported its volume groups; check `kubectl get nodestorages` and the pod of DaemonSet flexlvm-gc there", label)}, charge{}
+		return roomUnknown("node %q has not reported its volume groups; check `kubectl get nodestorages` and the pod of DaemonSet flexlvm-gc there", label), charge{}
 	}
 	p, there := a.pools[in]
 	unread := a.unread()
 	switch {
 	case unread != "":
-		return Answer{Waiting, fmt.Sprintf("node %q %s", a.node, unreadable(unread))}, charge{}
+		return roomUnknown("node %q %s", a.node, unreadable(unread)), charge{}
 	case !there:
-		return Answer{Waiting, fmt.Sprintf("node %q has no %s %q; it has %s", a.node, in.Noun(), in, named(a.pools))}, charge{}
+		return roomUnknown("node %q has no %s %q; it has %s", a.node, in.Noun(), in, named(a.pools)), charge{}
 	case v.GroupUUID != "" && v.GroupUUID != p.uuid:
-		return Answer{Waiting, fmt.Sprintf("volume group %q on node %q is not the one that the volume was made in, so the volume is not there to grow", in.Group(), a.node)}, charge{}
+		return roomUnknown("volume group %q on node %q is not the one that the volume was made in, so the volume is not there to grow", in.Group(), a.node), charge{}
 	}
 	if n := a.snapshotsOf(v.Group, v.Volume); n > 0 && size > v.Size {
-		return Answer{Waiting, fmt.Sprintf("it has %s with a store of its own, and LVM extends no volume in use that has such; delete the VolumeSnapshots, and it grows once they are gone", volume.Pluralize(n, "snapshot", "snapshots"))}, charge{}
+		return Answer{Outcome: Waiting, Why: fmt.Sprintf("it has %s with a store of its own, and LVM extends no volume in use that has such; delete the VolumeSnapshots, and it grows once they are gone", volume.Pluralize(n, "snapshot", "snapshots"))}, charge{}
 	}
 	e := extension{v: v.Grown(v.Size), to: v.Grown(size), in: in, promised: v.Growing, spread: a.spread(in, p)}
 	e.more = e.to.Charge().In(p.extent) - e.v.Charge().In(p.extent)
@@ -236,6 +239,11 @@ func (l *Ledger) judgeGrowth(object *corev1.PersistentVolume, size volume.Bytes)
 		return answer, chargeOf(e.to)
 	}
 	return answer, charge{}
+}
+
+// roomUnknown returns the answer to a growth that waits, whether or not there is room.
+func roomUnknown(format string, args ...any) Answer {
+	return Answer{Outcome: Waiting, Why: fmt.Sprintf(format, args...), RoomUnknown: true}
 }
 
 // snapshotsOf counts the copy-on-write snapshots of a volume, including reserved ones.
@@ -257,17 +265,17 @@ func (a *account) snapshotsOf(g volume.Group, n volume.Name) (count int) {
 // judge decides about a growth in a pool that the node reports.
 func (e extension) judge(p pool) Answer {
 	if why := e.never(p); why != "" {
-		return Answer{Refused, why}
+		return Answer{Outcome: Refused, Why: why}
 	}
 	switch {
 	case p.closed != "":
-		return Answer{Waiting, fmt.Sprintf("nothing more is promised in %s %q: %s", e.in.Noun(), e.in, p.closed)}
+		return roomUnknown("nothing more is promised in %s %q: %s", e.in.Noun(), e.in, p.closed)
 	case e.more <= 0:
-		return Answer{Granted, "the volume is charged that much already"}
+		return Answer{Outcome: Granted, Why: "the volume is charged that much already"}
 	case e.more > e.left && e.promised >= e.to.Size && e.more <= e.left+e.removing:
 		return e.makingRoom(p, e.more) // the promise stays until the release of the others is over
 	case e.more > e.left:
-		return Answer{Waiting, fmt.Sprintf("%s more are needed and %s %q can still promise %s", AmountOf(e.more), e.in.Noun(), e.in, AmountOf(max(0, e.left)))}
+		return Answer{Outcome: Waiting, Why: fmt.Sprintf("%s more are needed and %s %q can still promise %s", AmountOf(e.more), e.in.Noun(), e.in, AmountOf(max(0, e.left)))}
 	case e.v.Shape.Layout == volume.Thin:
 		return e.judgeThin(p)
 	case e.v.Shape.Devices() > 1:
@@ -310,7 +318,7 @@ func (e extension) judgeThin(p pool) Answer {
 	case needed <= available:
 		return e.makingRoom(p, needed)
 	}
-	return Answer{Waiting, fmt.Sprintf("%s must be free at one moment in %s %q, where %s are, and %s may be evicted", AmountOf(needed), e.in.Noun(), e.in, AmountOf(p.unused), AmountOf(p.reclaimable-p.replicas))}
+	return Answer{Outcome: Waiting, Why: fmt.Sprintf("%s must be free at one moment in %s %q, where %s are, and %s may be evicted", AmountOf(needed), e.in.Noun(), e.in, AmountOf(p.unused), AmountOf(p.reclaimable-p.replicas))}
 }
 
 // judgeDevices decides for a layout of several devices, each of which must have its share free.
@@ -334,15 +342,15 @@ func (e extension) judgeDevices(p pool) Answer {
 	if known && wide(p.free(promise{e.left, p.replicas, e.spread})) >= e.v.Shape.Devices() {
 		return e.makingRoom(p, e.more)
 	}
-	return Answer{Waiting, fmt.Sprintf("layout %s needs %s more on each of %d devices, and %s %q, of %s, has so much free on %d",
+	return Answer{Outcome: Waiting, Why: fmt.Sprintf("layout %s needs %s more on each of %d devices, and %s %q, of %s, has so much free on %d",
 		e.v.Shape.Layout, AmountOf(share), e.v.Shape.Devices(), e.in.Noun(), e.in, volume.Pluralize(len(p.devices), "device", "devices"), free)}
 }
 
 func (e extension) granted() Answer {
-	return Answer{Granted, fmt.Sprintf("%s more are reserved in %s %q", AmountOf(e.more), e.in.Noun(), e.in)}
+	return Answer{Outcome: Granted, Why: fmt.Sprintf("%s more are reserved in %s %q", AmountOf(e.more), e.in.Noun(), e.in)}
 }
 
 func (e extension) makingRoom(p pool, need volume.Bytes) Answer {
-	return Answer{MakingRoom, fmt.Sprintf("%s more are needed and kept for it; in %s %q %s are free, for this and what is promised to others, and %s may be evicted",
+	return Answer{Outcome: MakingRoom, Why: fmt.Sprintf("%s more are needed and kept for it; in %s %q %s are free, for this and what is promised to others, and %s may be evicted",
 		AmountOf(need), e.in.Noun(), e.in, AmountOf(p.unused), AmountOf(p.reclaimable))}
 }
