@@ -264,6 +264,7 @@ func (l *Ledger) writtenLocked(object *corev1.PersistentVolume) (touched []strin
 	}
 	grows, growing := l.growth(object.Name)
 	before := l.drop(object.Name)
+	l.drop(attemptOn(label, object.Name))
 	a := l.account(label)
 	a.written[object.Name] = entry{unique.Make(now), version}
 	a.keepRest(object.Name, before.charge, now)

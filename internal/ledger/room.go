@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -121,25 +120,4 @@ func (c charge) from(in volume.PoolName, p pool) volume.Bytes {
 		return 0
 	}
 	return c.In(p.extent)
-}
-
-// Fits returns the error that Reserve would return for one volume, and reserves nothing. Under the
-// lock, it drops the volume's reservation, tries, and restores the reservation.
-func (l *Ledger) Fits(node string, w Want) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.written(w.PV) {
-		return nil
-	}
-	label, reserved := l.where[w.PV]
-	var before reservation
-	if reserved {
-		before = l.accounts[label].reserved[w.PV]
-	}
-	_, _, err := l.reserveLocked(pv.NodeLabelValue(node), node, []Want{w}, nil)
-	l.drop(w.PV)
-	if reserved {
-		l.accounts[label].reserved[w.PV], l.where[w.PV] = before, label
-	}
-	return err
 }
