@@ -72,6 +72,8 @@ type account struct {
 	// server; and behind means that the watch has shown an older one since.
 	version, confirmed uint64
 	behind             bool
+	observed           metav1.Time // when the node made the report, by its clock
+	observedAt         time.Time   // when the ledger saw that first
 	pools              map[volume.PoolName]pool
 	// strays are volumes with a replica's name but without a PersistentVolume.
 	strays   map[stray]bool
@@ -268,6 +270,7 @@ func (l *Ledger) writtenLocked(object *corev1.PersistentVolume) (touched []strin
 	a := l.account(label)
 	a.written[object.Name] = entry{unique.Make(now), version}
 	a.keepRest(object.Name, before.charge, now)
+	a.endDeparturesNow()
 	if growing && version != 0 && version <= grows.base {
 		a.growths[object.Name] = grows // the promise may still be written
 	}

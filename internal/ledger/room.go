@@ -61,6 +61,7 @@ func (a *account) removing(in volume.PoolName, p pool) (sum volume.Bytes) {
 		add(r.charge, r.from(in, p))
 	}
 	for _, d := range a.departed {
+		d.removing = true // it is gone
 		add(d.charge, d.from(in, p))
 	}
 	return sum
