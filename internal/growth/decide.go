@@ -19,9 +19,9 @@ import (
 // nodeErrorGrace is how long kubelet may fail to grow a volume before the growth is taken back: the
 // node may lack free room on just the volume's devices, and a starting pod must not wait for that.
 // lackGrace is how long a pool may seem to hold less than is promised in it: its node's report and the
-// PersistentVolumes may be of different moments. regrowFirst is the first
-// retry delay after that, and regrowAfter the longest: it exceeds keptTime, for which the ledger
-// reserves the room of a growth that was taken back, so that other claims get that room in between.
+// PersistentVolumes may be of different moments. regrowFirst is the first retry delay after a growth was
+// taken back, and regrowAfter the longest: it exceeds keptTime, for which the ledger reserves the room of
+// such a growth, so that other claims get that room in between.
 const (
 	nodeErrorGrace = 30 * time.Second
 	lackGrace      = 30 * time.Second

@@ -11,13 +11,13 @@ type attempt struct {
 	wants   []Want
 	open    []Want // those that need room
 	settled []Want
-	earlier []earlier
+	dropped []droppedReservation
 }
 
-// An earlier is a reservation of an open want that the attempt has dropped.
-type earlier struct {
+// A droppedReservation is an earlier reservation of an open want, which the attempt has dropped.
+type droppedReservation struct {
 	name  string // of the reservation
-	pv    string
+	pv    string // of the want
 	label string
 	reservation
 }
@@ -37,7 +37,7 @@ func (l *Ledger) divide(label string, wants []Want) (t attempt, touched []string
 			t.open = append(t.open, w)
 			for _, name := range []string{w.PV, attemptOn(label, w.PV)} {
 				if at, reserved := l.where[name]; reserved {
-					t.earlier = append(t.earlier, earlier{name, w.PV, at, l.accounts[at].reserved[name]})
+					t.dropped = append(t.dropped, droppedReservation{name, w.PV, at, l.accounts[at].reserved[name]})
 					l.drop(name)
 					touched = append(touched, at)
 				}
@@ -51,15 +51,15 @@ func (l *Ledger) divide(label string, wants []Want) (t attempt, touched []string
 // reserved there until the watch shows it or the reservation expires, whether or not this attempt has reserved room.
 // On the same node both are for the same volume.
 func (l *Ledger) keepEarlier(label string, t attempt, reserved bool) {
-	for _, e := range t.earlier {
+	for _, d := range t.dropped {
 		switch {
-		case !e.writing || !l.now().Before(e.until):
-		case !reserved || e.label != label:
-			l.reserveFor(e.label, attemptOn(e.label, e.pv), e.reservation)
+		case !d.writing || !l.now().Before(d.until):
+		case !reserved || d.label != label:
+			l.reserveFor(d.label, attemptOn(d.label, d.pv), d.reservation)
 		default:
-			r := l.accounts[label].reserved[e.pv]
-			r.writing, r.until = true, later(r.until, e.until)
-			l.accounts[label].reserved[e.pv] = r
+			r := l.accounts[label].reserved[d.pv]
+			r.writing, r.until = true, later(r.until, d.until)
+			l.accounts[label].reserved[d.pv] = r
 		}
 	}
 }
@@ -84,8 +84,8 @@ func (l *Ledger) Fits(node string, w Want) error {
 	t, _ := l.divide(label, []Want{w})
 	_, _, err := l.reserveOpen(label, node, t, nil)
 	l.drop(w.PV)
-	for _, e := range t.earlier {
-		l.reserveFor(e.label, e.name, e.reservation)
+	for _, d := range t.dropped {
+		l.reserveFor(d.label, d.name, d.reservation)
 	}
 	return err
 }

@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
@@ -83,7 +85,8 @@ func (a *account) unread() (first string) {
 		unless(name, e.charge())
 	}
 	for name, r := range a.reserved {
-		unless(name, r.charge)
+		object, _, _ := strings.Cut(name, " ") // without what attemptOn appends
+		unless(object, r.charge)
 	}
 	for _, d := range a.departed {
 		unless(d.name, d.charge)
