@@ -52,6 +52,11 @@ func condition(claim *corev1.PersistentVolumeClaim, of corev1.PersistentVolumeCl
 	return nil
 }
 
+// mayBeGrowing reports whether kubelet has asked the node to grow the volume, as far as the claim shows.
+func mayBeGrowing(claim *corev1.PersistentVolumeClaim) bool {
+	return state(claim) == underway || condition(claim, corev1.PersistentVolumeClaimNodeResizeError) != nil
+}
+
 // askedAt returns since when a claim asks to grow, as far as its conditions show.
 func askedAt(claim *corev1.PersistentVolumeClaim, otherwise time.Time) time.Time {
 	for _, of := range []corev1.PersistentVolumeClaimConditionType{corev1.PersistentVolumeClaimControllerResizeError, corev1.PersistentVolumeClaimResizing} {

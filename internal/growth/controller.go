@@ -194,7 +194,7 @@ func (c *Controller) serveClaim(ctx context.Context, r *resizeRequest) (again ti
 	}
 	c.Ledger.Written(object)
 	todo := decide(c.input(r, claim, object), func(to volume.Bytes) ledger.Answer { return c.Ledger.Grow(object, to) })
-	if todo.takenBack && r.lacks.IsZero() && condition(claim, corev1.PersistentVolumeClaimNodeResizeError) != nil {
+	if todo.takenBack && mayBeGrowing(claim) {
 		c.Ledger.Keep(object)
 	}
 	object, err = c.carryOut(ctx, claim, object, todo.steps)

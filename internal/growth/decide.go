@@ -18,10 +18,10 @@ import (
 
 // nodeErrorGrace is how long kubelet may fail to grow a volume before the growth is taken back: the
 // node may lack free room on just the volume's devices, and a starting pod must not wait for that.
-// lackGrace is how long a pool may seem to hold less than is promised in it: while another volume is
-// being released, its space is not allocatable and cannot be evicted yet. regrowFirst is the first
-// retry delay after that, and regrowAfter the longest: it exceeds keptTime, for which the ledger
-// reserves the room of a growth that was taken back, so that other claims get that room in between.
+// lackGrace is how long a pool may seem to hold less than is promised in it: its node's report and the
+// PersistentVolumes may be of different moments. regrowFirst is the first retry delay after a growth was
+// taken back, and regrowAfter the longest: it exceeds keptTime, for which the ledger reserves the room of
+// such a growth, so that other claims get that room in between.
 const (
 	nodeErrorGrace = 30 * time.Second
 	lackGrace      = 30 * time.Second
@@ -155,8 +155,8 @@ func (in input) drop() []step {
 // returns when to check again. After kubelet has given up, it would retry ten times a second for as
 // long as the PersistentVolume is larger than the claim.
 func (in input) broken() (bool, time.Time) {
-	lacking, again := in.lacking()
-	if lacking && again.IsZero() || state(in.claim) == failed {
+	_, again := in.lacking()
+	if in.lacksForLong() || state(in.claim) == failed {
 		return true, time.Time{}
 	}
 	c := condition(in.claim, corev1.PersistentVolumeClaimNodeResizeError)
@@ -190,6 +190,12 @@ func (in input) lacking() (lacks bool, until time.Time) {
 		return true, until
 	}
 	return true, time.Time{}
+}
+
+// lacksForLong reports whether the pool holds less than is promised in it, and the grace period is over.
+func (in input) lacksForLong() bool {
+	lacks, until := in.lacking()
+	return lacks && until.IsZero()
 }
 
 // takeBack lowers the PersistentVolume's capacity to the claim's. The claim is written first: from then
@@ -253,7 +259,11 @@ func (in input) ask(ask func(volume.Bytes) ledger.Answer) ledger.Answer {
 	if requested.CmpInt64(int64(volume.MaxSize)) > 0 { // even a quantity that overflows an integer
 		return ledger.Answer{Outcome: ledger.Refused, Why: fmt.Sprintf("the most that is supported is %s", volume.MaxSize)}
 	}
-	return ask(volume.Bytes(requested.Value()))
+	answer := ask(volume.Bytes(requested.Value()))
+	if answer.RoomUnknown && in.promised() && !in.lacksForLong() { // one failed round of the node withdraws no promise
+		return ledger.Answer{Outcome: ledger.MakingRoom, Why: "its room stays reserved, but " + answer.Why}
+	}
+	return answer
 }
 
 // promised reports whether the PersistentVolume records the requested size as promised.

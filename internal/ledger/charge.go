@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
@@ -21,12 +23,14 @@ type charge struct {
 	of volume.Name
 	// leaves: the replica may be evicted while it is unused.
 	leaves bool
+	// removing: the PersistentVolume is being removed, so its node may not count its volume as allocatable any more.
+	removing bool
 	persistentvolume.Charge
 }
 
 // chargeOf returns the charge of a parsed PersistentVolume.
 func chargeOf(c persistentvolume.Volume) charge {
-	out := charge{in: volume.PoolName(controlplane.Shared(string(c.Pool()))), uuid: controlplane.Shared(c.GroupUUID), Charge: c.Charge()}
+	out := charge{in: volume.PoolName(controlplane.Shared(string(c.Pool()))), uuid: controlplane.Shared(c.GroupUUID), removing: c.BeingRemoved(), Charge: c.Charge()}
 	if c.Kind == volume.Dataset {
 		out.replica, out.leaves = c.Volume, c.Replica.Allowed()
 	}
@@ -81,7 +85,8 @@ func (a *account) unread() (first string) {
 		unless(name, e.charge())
 	}
 	for name, r := range a.reserved {
-		unless(name, r.charge)
+		object, _, _ := strings.Cut(name, " ") // without what attemptOn appends
+		unless(object, r.charge)
 	}
 	for _, d := range a.departed {
 		unless(d.name, d.charge)

@@ -33,6 +33,9 @@ func (o Outcome) Promised() bool { return o == MakingRoom || o == Granted }
 type Answer struct {
 	Outcome Outcome
 	Why     string
+	// RoomUnknown: the growth is Waiting because its node or its pool takes no promises now, whether or not there is
+	// room. An earlier promise of it need not be withdrawn.
+	RoomUnknown bool
 }
 
 // A growth is room that is promised to a PersistentVolume but not yet seen on the object.
@@ -119,7 +122,7 @@ func keptFor(name string) string { return name + " (its growth)" }
 
 // Keep reserves the room of a growth that is about to be taken back. For keptTime, the reservation
 // grows by as much as the PersistentVolume's charge falls, and shrinks as the charge rises again
-// (keepRest).
+// (keepRest). What the pool lacks is not reserved: other growths would be taken back for it, too.
 func (l *Ledger) Keep(object *corev1.PersistentVolume) {
 	v, err := persistentvolume.Parse(object)
 	if err != nil {
@@ -128,18 +131,26 @@ func (l *Ledger) Keep(object *corev1.PersistentVolume) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c, label, name := chargeOf(v), object.Labels[pv.LabelNode], keptFor(object.Name)
+	a := l.account(label)
 	kept := reservation{charge: charge{in: c.in, uuid: c.uuid}, until: l.now().Add(keptTime)}
-	if before, there := l.account(label).reserved[name]; there && l.now().Before(before.until) {
+	if before, there := a.reserved[name]; there && l.now().Before(before.until) {
 		kept.charge = before.charge
+	}
+	if p, there := a.pools[c.in]; there {
+		kept.lack = max(0, -l.leftOfStaying(a, c.in, p))
 	}
 	l.reserveFor(label, name, kept)
 }
 
-// keepRest keeps the sum of a PersistentVolume's charge and its reservation by Keep constant.
+// keepRest keeps the sum of a PersistentVolume's charge and its reservation by Keep constant, apart from what the
+// pool lacked.
 func (a *account) keepRest(name string, before, now charge) {
 	if r, there := a.reserved[keptFor(name)]; there {
 		extent := ExtentOf(now.in, a.pools[now.in].extent)
-		r.Noted = max(0, r.Noted+before.In(extent)-now.In(extent))
+		more := before.In(extent) - now.In(extent)
+		lacked := max(0, min(more, r.lack))
+		r.lack -= lacked
+		r.Noted = max(0, r.Noted+more-lacked)
 		a.reserved[keptFor(name)] = r
 	}
 }
@@ -153,7 +164,8 @@ func (l *Ledger) MayGrow(object *corev1.PersistentVolume, to volume.Bytes) Answe
 }
 
 // Holds reports whether object's pool can hold all promises in it, including object's; true if the node
-// has not reported the pool.
+// has not reported the pool. The charges of PersistentVolumes that are being removed do not count, because their
+// node may have subtracted their volumes already: no promise may be withdrawn only because a release takes long.
 func (l *Ledger) Holds(object *corev1.PersistentVolume) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +181,7 @@ func (l *Ledger) Holds(object *corev1.PersistentVolume) bool {
 	if !there || chargeOf(v).from(v.Pool(), p) == 0 {
 		return true
 	}
-	left := l.left(a, v.Pool(), p)
+	left := l.leftOfStaying(a, v.Pool(), p)
 	if v.Shape.Layout == volume.Thin {
 		left += 2 * volume.ThinStep(p.size) // a node reports up to this much too little
 	}
@@ -183,6 +195,8 @@ type extension struct {
 	in   volume.PoolName
 	more volume.Bytes // the additional charge
 	left volume.Bytes // room that the pool can promise, not counting this growth
+	// removing is charged to PersistentVolumes that are being removed, in addition to left.
+	removing volume.Bytes
 	// spread is that of all promises in the pool, including this volume.
 	spread spread
 	// promised is the promised size that the object records; 0 for none.
@@ -192,30 +206,31 @@ type extension struct {
 func (l *Ledger) judgeGrowth(object *corev1.PersistentVolume, size volume.Bytes) (Answer, charge) {
 	v, err := persistentvolume.Parse(object)
 	if err != nil {
-		return Answer{Waiting, err.Error()}, charge{}
+		return roomUnknown("%v", err), charge{}
 	}
 	label, in := object.Labels[pv.LabelNode], v.Pool()
 	a, there := l.accounts[label]
 	if !there || a.node == "" {
-		return Answer{Waiting, fmt.Sprintf("node %q has not reported its volume groups; check `kubectl get nodestorages` and the pod of DaemonSet flexlvm-gc there", label)}, charge{}
+		return roomUnknown("node %q has not reported its volume groups; check `kubectl get nodestorages` and the pod of DaemonSet flexlvm-gc there", label), charge{}
 	}
 	p, there := a.pools[in]
 	unread := a.unread()
 	switch {
 	case unread != "":
-		return Answer{Waiting, fmt.Sprintf("node %q %s", a.node, unreadable(unread))}, charge{}
+		return roomUnknown("node %q %s", a.node, unreadable(unread)), charge{}
 	case !there:
-		return Answer{Waiting, fmt.Sprintf("node %q has no %s %q; it has %s", a.node, in.Noun(), in, named(a.pools))}, charge{}
+		return roomUnknown("node %q has no %s %q; it has %s", a.node, in.Noun(), in, named(a.pools)), charge{}
 	case v.GroupUUID != "" && v.GroupUUID != p.uuid:
-		return Answer{Waiting, fmt.Sprintf("volume group %q on node %q is not the one that the volume was made in, so the volume is not there to grow", in.Group(), a.node)}, charge{}
+		return roomUnknown("volume group %q on node %q is not the one that the volume was made in, so the volume is not there to grow", in.Group(), a.node), charge{}
 	}
 	if n := a.snapshotsOf(v.Group, v.Volume); n > 0 && size > v.Size {
-		return Answer{Waiting, fmt.Sprintf("it has %s with a store of its own, and LVM extends no volume in use that has such; delete the VolumeSnapshots, and it grows once they are gone", volume.Pluralize(n, "snapshot", "snapshots"))}, charge{}
+		return Answer{Outcome: Waiting, Why: fmt.Sprintf("it has %s with a store of its own, and LVM extends no volume in use that has such; delete the VolumeSnapshots, and it grows once they are gone", volume.Pluralize(n, "snapshot", "snapshots"))}, charge{}
 	}
 	e := extension{v: v.Grown(v.Size), to: v.Grown(size), in: in, promised: v.Growing, spread: a.spread(in, p)}
 	e.more = e.to.Charge().In(p.extent) - e.v.Charge().In(p.extent)
 	e.left = l.left(a, in, p) + a.taken(v.PV, l.entry(v.PV).charge(), in, p) - e.v.Charge().In(p.extent)
 	e.left += a.reserved[keptFor(v.PV)].from(in, p)
+	e.removing = a.removing(in, p)
 	if v.Kind == volume.Dataset {
 		e.left -= p.replicas // replicas do not evict each other
 	}
@@ -224,6 +239,11 @@ func (l *Ledger) judgeGrowth(object *corev1.PersistentVolume, size volume.Bytes)
 		return answer, chargeOf(e.to)
 	}
 	return answer, charge{}
+}
+
+// roomUnknown returns the answer to a growth that waits, whether or not there is room.
+func roomUnknown(format string, args ...any) Answer {
+	return Answer{Outcome: Waiting, Why: fmt.Sprintf(format, args...), RoomUnknown: true}
 }
 
 // snapshotsOf counts the copy-on-write snapshots of a volume, including reserved ones.
@@ -245,15 +265,17 @@ func (a *account) snapshotsOf(g volume.Group, n volume.Name) (count int) {
 // judge decides about a growth in a pool that the node reports.
 func (e extension) judge(p pool) Answer {
 	if why := e.never(p); why != "" {
-		return Answer{Refused, why}
+		return Answer{Outcome: Refused, Why: why}
 	}
 	switch {
 	case p.closed != "":
-		return Answer{Waiting, fmt.Sprintf("nothing more is promised in %s %q: %s", e.in.Noun(), e.in, p.closed)}
+		return roomUnknown("nothing more is promised in %s %q: %s", e.in.Noun(), e.in, p.closed)
 	case e.more <= 0:
-		return Answer{Granted, "the volume is charged that much already"}
+		return Answer{Outcome: Granted, Why: "the volume is charged that much already"}
+	case e.more > e.left && e.promised >= e.to.Size && e.more <= e.left+e.removing:
+		return e.makingRoom(p, e.more) // the promise stays until the release of the others is over
 	case e.more > e.left:
-		return Answer{Waiting, fmt.Sprintf("%s more are needed and %s %q can still promise %s", AmountOf(e.more), e.in.Noun(), e.in, AmountOf(max(0, e.left)))}
+		return Answer{Outcome: Waiting, Why: fmt.Sprintf("%s more are needed and %s %q can still promise %s", AmountOf(e.more), e.in.Noun(), e.in, AmountOf(max(0, e.left)))}
 	case e.v.Shape.Layout == volume.Thin:
 		return e.judgeThin(p)
 	case e.v.Shape.Devices() > 1:
@@ -296,7 +318,7 @@ func (e extension) judgeThin(p pool) Answer {
 	case needed <= available:
 		return e.makingRoom(p, needed)
 	}
-	return Answer{Waiting, fmt.Sprintf("%s must be free at one moment in %s %q, where %s are, and %s may be evicted", AmountOf(needed), e.in.Noun(), e.in, AmountOf(p.unused), AmountOf(p.reclaimable-p.replicas))}
+	return Answer{Outcome: Waiting, Why: fmt.Sprintf("%s must be free at one moment in %s %q, where %s are, and %s may be evicted", AmountOf(needed), e.in.Noun(), e.in, AmountOf(p.unused), AmountOf(p.reclaimable-p.replicas))}
 }
 
 // judgeDevices decides for a layout of several devices, each of which must have its share free.
@@ -320,15 +342,15 @@ func (e extension) judgeDevices(p pool) Answer {
 	if known && wide(p.free(promise{e.left, p.replicas, e.spread})) >= e.v.Shape.Devices() {
 		return e.makingRoom(p, e.more)
 	}
-	return Answer{Waiting, fmt.Sprintf("layout %s needs %s more on each of %d devices, and %s %q, of %s, has so much free on %d",
+	return Answer{Outcome: Waiting, Why: fmt.Sprintf("layout %s needs %s more on each of %d devices, and %s %q, of %s, has so much free on %d",
 		e.v.Shape.Layout, AmountOf(share), e.v.Shape.Devices(), e.in.Noun(), e.in, volume.Pluralize(len(p.devices), "device", "devices"), free)}
 }
 
 func (e extension) granted() Answer {
-	return Answer{Granted, fmt.Sprintf("%s more are reserved in %s %q", AmountOf(e.more), e.in.Noun(), e.in)}
+	return Answer{Outcome: Granted, Why: fmt.Sprintf("%s more are reserved in %s %q", AmountOf(e.more), e.in.Noun(), e.in)}
 }
 
 func (e extension) makingRoom(p pool, need volume.Bytes) Answer {
-	return Answer{MakingRoom, fmt.Sprintf("%s more are needed and kept for it; in %s %q %s are free, for this and what is promised to others, and %s may be evicted",
+	return Answer{Outcome: MakingRoom, Why: fmt.Sprintf("%s more are needed and kept for it; in %s %q %s are free, for this and what is promised to others, and %s may be evicted",
 		AmountOf(need), e.in.Noun(), e.in, AmountOf(p.unused), AmountOf(p.reclaimable))}
 }

@@ -269,18 +269,6 @@ func TestGrowthIsKeptUntilItIsWritten(t *testing.T) {
 	})
 }
 
-func TestHolds(t *testing.T) {
-	const gib = volume.GiB
-	b := ledgertest.New(t, ledgertest.Report("node-1", gib, amounts(100*gib, 20*gib, 0, device(1)+20*gib)))
-	large := bound(ledgertest.Want("a", gib), 7, grownTo(400*volume.TiB))
-	b.Written(bound(ledgertest.Want("a", gib), 6))
-	require.True(t, b.Holds(bound(ledgertest.Want("a", gib), 6)))
-	b.Written(large)
-	require.False(t, b.Holds(large))
-	require.Equal(t, ledger.Granted, b.MayGrow(bound(ledgertest.Want("a", gib), 7), 2*gib).Outcome, "it is not in its own way")
-	require.False(t, b.Holds(bound(ledgertest.Want("a", gib), 7, grownTo(600*volume.TiB))), "nor what cannot be read")
-}
-
 // In any order of requests, and however late the watch, no more is promised than is free or evictable, and a promise
 // does not shrink before it is written.
 func TestNeverMoreIsPromisedThanThereIs(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/ledger"
@@ -46,21 +47,29 @@ func TestLargestFollowsEveryChange(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	b := ledgertest.New(t)
 	node := func() string { return fmt.Sprint("node-", random.IntN(6)) }
+	deleted := map[string]int{}
+	report := func(node string, change ...func(*flexlvmv1.Pool)) *flexlvmv1.NodeStorage {
+		out := ledgertest.Report(node, ledgertest.OneGiB*volume.Bytes(random.IntN(20)), change...)
+		out.UID = types.UID(fmt.Sprint(node, "/", deleted[node]))
+		return out
+	}
 	for i := range 3000 {
 		want := ledgertest.Want(fmt.Sprint("pvc-", random.IntN(30)), volume.GiB*volume.Bytes(1+random.IntN(4)))
 		switch random.IntN(7) {
 		case 0:
-			b.Report(ledgertest.Report(node(), ledgertest.OneGiB*volume.Bytes(random.IntN(20)), func(p *flexlvmv1.Pool) {
+			b.Report(report(node(), func(p *flexlvmv1.Pool) {
 				p.Closed = []string{"", "", "a device is missing"}[random.IntN(3)]
 			}))
 		case 1:
-			b.Forget(node())
+			one := node()
+			b.Forget(report(one))
+			deleted[one]++
 		case 2:
 			b.Written(ledgertest.PersistentVolume(node(), want))
 		case 3:
 			b.Gone(want.PV)
 			if one, at, ask := b.Unconfirmed(node()); ask && random.IntN(2) == 0 {
-				b.Confirm(ledgertest.Report(one, ledgertest.OneGiB*volume.Bytes(random.IntN(20))), at)
+				b.Confirm(report(one), at)
 			}
 		case 4, 5:
 			_, _ = b.Reserve(node(), []ledger.Want{want, ledgertest.Want(fmt.Sprint("also-", i%5), volume.GiB)})

@@ -21,10 +21,10 @@ import (
 
 const (
 	// ReservationTime is how long room stays reserved for a PersistentVolume that this process or its
-	// predecessor may have written, but that the watch has not shown yet. It is written once, immediately
-	// after the reservation, and the client gives up after a minute. The API server may store it
-	// later, but by default it gives up a request after a minute, too. Another attempt reserves the room
-	// again.
+	// predecessor may have written, but that neither the API server's response nor the watch has shown yet. It
+	// is written once, immediately after the reservation, and the client gives up after a minute. The API
+	// server may store it later, but by default it gives up a request after a minute, too. Another attempt
+	// reserves the room again.
 	ReservationTime = 10 * time.Minute
 	// OtherClaimTime is the same for another claim of the pod, which only waits for its turn: the
 	// scheduler assigns the node to all claims of a pod within seconds.
@@ -72,6 +72,8 @@ type account struct {
 	// server; and behind means that the watch has shown an older one since.
 	version, confirmed uint64
 	behind             bool
+	observed           metav1.Time // when the node made the report, by its clock
+	observedAt         time.Time   // when the ledger saw that first
 	pools              map[volume.PoolName]pool
 	// strays are volumes with a replica's name but without a PersistentVolume.
 	strays   map[stray]bool
@@ -144,6 +146,8 @@ type reservation struct {
 	// writing: the PersistentVolume may be written at any moment. If false, the room is reserved for
 	// another claim of the pod, which waits for its turn.
 	writing bool
+	// lack is how much of a growth that is taken back is not kept, because the pool does not hold it.
+	lack volume.Bytes
 }
 
 // A hold keeps a pool from offering a volume larger than size until a point in time, or until the pool
@@ -262,9 +266,11 @@ func (l *Ledger) writtenLocked(object *corev1.PersistentVolume) (touched []strin
 	}
 	grows, growing := l.growth(object.Name)
 	before := l.drop(object.Name)
+	l.drop(attemptOn(label, object.Name))
 	a := l.account(label)
 	a.written[object.Name] = entry{unique.Make(now), version}
 	a.keepRest(object.Name, before.charge, now)
+	a.endDeparturesNow()
 	if growing && version != 0 && version <= grows.base {
 		a.growths[object.Name] = grows // the promise may still be written
 	}

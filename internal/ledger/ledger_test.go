@@ -238,7 +238,7 @@ func TestLedgerRefusesWithAReason(t *testing.T) {
 		require.ErrorAs(t, err, &none)
 	}
 	require.NoError(t, b.Take("node-5", ledgertest.Want("a", volume.GiB)))
-	b.Forget("node-5")
+	b.Forget(blocked)
 	require.ErrorContains(t, b.Take("node-5", ledgertest.Want("b", volume.GiB)), "has not reported")
 	require.NotContains(t, b.Nodes(), "node-5")
 }

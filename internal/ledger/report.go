@@ -3,22 +3,11 @@ package ledger
 import (
 	"maps"
 	"slices"
-
-	corev1 "k8s.io/api/core/v1"
+	"time"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/pv"
-	"github.com/flexlvm/flexlvm/internal/volume"
 )
-
-// A departure is a PersistentVolume that is gone. It stays charged until the ledger has a report that
-// is newer than its end: an older report still counts the volume's space as allocatable.
-type departure struct {
-	name string
-	charge
-	version uint64 // of the object, as last seen; 0 if unknown
-	at      uint64 // its sequence number among all departures
-}
 
 // Report records a node's report, as the watch shows it. A report that is older than the last one read
 // from the API server (Confirm) is ignored, but causes another such read.
@@ -31,7 +20,7 @@ func (l *Ledger) Report(storage *flexlvmv1.NodeStorage) {
 	} else if v != 0 && v < a.confirmed {
 		a.behind = true
 	} else {
-		changed = a.take(storage)
+		changed = a.take(storage, l.now())
 	}
 	l.mu.Unlock()
 	if changed {
@@ -40,9 +29,9 @@ func (l *Ledger) Report(storage *flexlvmv1.NodeStorage) {
 }
 
 // take records a report and returns whether it differs from the previous one.
-func (a *account) take(storage *flexlvmv1.NodeStorage) (changed bool) {
-	pools := poolsOf(storage)
-	changed = a.node != storage.Name || a.report != storage.UID || !maps.EqualFunc(a.pools, pools, pool.equal)
+func (a *account) take(storage *flexlvmv1.NodeStorage, now time.Time) (changed bool) {
+	pools, ended := poolsOf(storage), a.observe(storage, now)
+	changed = ended || a.node != storage.Name || a.report != storage.UID || !maps.EqualFunc(a.pools, pools, pool.equal)
 	a.lastName = storage.Name
 	a.node, a.report, a.version, a.pools, a.strays = storage.Name, storage.UID, versionOf(storage), pools, straysOf(storage)
 	if changed {
@@ -51,50 +40,18 @@ func (a *account) take(storage *flexlvmv1.NodeStorage) (changed bool) {
 	return changed
 }
 
-// Forget removes the report of a node whose NodeStorage is gone.
-func (l *Ledger) Forget(node string) {
-	label := pv.NodeLabelValue(node)
+// Forget removes a node's report, whose NodeStorage is gone. The node may have made another one since, which was read
+// from the API server (Confirm) before the watch shows it: that report stays.
+func (l *Ledger) Forget(storage *flexlvmv1.NodeStorage) {
+	label := pv.NodeLabelValue(storage.Name)
 	l.mu.Lock()
 	a := l.account(label)
-	a.gone = a.report
-	a.node, a.report, a.pools, a.strays = "", "", nil, nil
+	a.gone = storage.UID
+	if a.report == storage.UID {
+		a.node, a.report, a.pools, a.strays = "", "", nil, nil
+	}
 	l.mu.Unlock()
 	l.changed(label)
-}
-
-// Gone records that a PersistentVolume is gone. Its node has published before that the volume's space
-// is not allocatable any more, but the watch of the reports may lag behind that of the
-// PersistentVolumes. So the volume stays charged until the report has been read from the API server
-// (Unconfirmed).
-func (l *Ledger) Gone(name string) {
-	l.mu.Lock()
-	touched := l.goneLocked(name)
-	l.mu.Unlock()
-	for _, label := range touched {
-		l.changed(label)
-	}
-}
-
-func (l *Ledger) goneLocked(name string) (touched []string) {
-	label, there := l.where[name]
-	if !there {
-		return nil
-	}
-	a := l.accounts[label]
-	c, version := a.charged(name), a.written[name].version
-	l.drop(name)
-	l.departures++
-	a.departed = append(a.departed, departure{name: name, charge: c, version: version, at: l.departures})
-	return []string{label}
-}
-
-// hasSeenGone reports whether the watch has shown this object, or a later version of it, and then its end. An
-// object of the same name that was created afterwards has a later version.
-func (a *account) hasSeenGone(object *corev1.PersistentVolume) bool {
-	version := versionOf(object)
-	return version != 0 && slices.ContainsFunc(a.departed, func(d departure) bool {
-		return d.name == object.Name && d.version >= version
-	})
 }
 
 // charged returns the charge of a PersistentVolume, including promised growth.
@@ -115,7 +72,7 @@ func (l *Ledger) Unconfirmed(label string) (node string, at uint64, ask bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a, there := l.accounts[label]
-	if !there || len(a.departed) == 0 && !a.behind {
+	if !there || !a.behind && !slices.ContainsFunc(a.departed, func(d departure) bool { return !d.confirmed }) {
 		return "", 0, false
 	}
 	node = a.lastName
@@ -134,7 +91,7 @@ func (l *Ledger) Confirm(storage *flexlvmv1.NodeStorage, at uint64) {
 	// The watch may have shown a later report meanwhile. If this report is older than the last one that
 	// was read, the API server was restored from a backup.
 	if deleted := storage.UID != "" && storage.UID == a.gone; !deleted && (v >= a.version || v < a.confirmed) {
-		a.take(storage)
+		a.take(storage, l.now())
 	}
 	a.confirmed, a.behind = v, false
 	a.confirmDepartures(at)
@@ -152,29 +109,8 @@ func (l *Ledger) Absent(label string, at uint64) bool {
 		return false
 	}
 	a.behind = false
-	a.confirmDepartures(at)
+	a.endDepartures(func(d departure) bool { return d.at <= at })
 	return true
-}
-
-// confirmDepartures ends the charges of the departures up to number at.
-func (a *account) confirmDepartures(at uint64) {
-	n := 0
-	for n < len(a.departed) && a.departed[n].at <= at {
-		n++
-	}
-	if n == 0 {
-		return
-	}
-	a.departed = append([]departure(nil), a.departed[n:]...)
-	clear(a.holds) // there is more room now
-}
-
-// leaving returns the space of a pool that is still charged to departures.
-func (a *account) leaving(in volume.PoolName, p pool) (sum volume.Bytes) {
-	for _, d := range a.departed {
-		sum += d.from(in, p)
-	}
-	return sum
 }
 
 // NodeOf returns the name of the node with this label value and the UID of its report; false if it has

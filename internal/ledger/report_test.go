@@ -99,7 +99,7 @@ func TestDepartedOfANodeThatIsGone(t *testing.T) {
 		_, at, _ := b.Unconfirmed(label)
 		require.False(t, b.Absent(label, at), "the watch shows one that may be older")
 		require.Equal(t, 2*ledgertest.OneGiB, b.Room(name))
-		b.Forget(name)
+		b.Forget(ledgertest.Report(name, 0))
 		node, at, ask := b.Unconfirmed(label)
 		require.True(t, ask)
 		require.Equal(t, name, node)
@@ -135,11 +135,30 @@ func TestReportThatIsDeletedStaysSo(t *testing.T) {
 		return out
 	}
 	b.Report(report("first"))
-	b.Forget("node-1")
+	b.Forget(report("first"))
 	b.Confirm(report("first"), 0)
 	b.Report(report("first"))
 	_, _, reported := b.NodeOf("node-1")
 	require.False(t, reported)
 	b.Report(report("second"))
+	require.Equal(t, 3*gib, b.Room("node-1"))
+}
+
+// A report is deleted and made again, and the new one is read from the API server before the watch shows the end of the
+// old one.
+func TestReportThatIsMadeAgainStays(t *testing.T) {
+	gib := ledgertest.OneGiB
+	report := func(uid types.UID, version string, allocatable volume.Bytes) *flexlvmv1.NodeStorage {
+		out := reportAt(version, allocatable)
+		out.UID = uid
+		return out
+	}
+	b := ledgertest.New(t, report("first", "5", gib))
+	b.Confirm(report("second", "7", 2*gib), 0)
+	b.Forget(report("first", "5", gib))
+	require.Equal(t, 2*gib, b.Room("node-1"))
+	b.Report(report("second", "8", 3*gib))
+	require.Equal(t, 3*gib, b.Room("node-1"))
+	b.Report(report("first", "9", gib))
 	require.Equal(t, 3*gib, b.Room("node-1"))
 }

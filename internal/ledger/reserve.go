@@ -36,10 +36,11 @@ func (e *NoRoomError) Error() string {
 // Reserve reserves room on a node for all wants or for none, and returns the UUIDs of the pools' volume
 // groups. The first want is about to be written, or all are if they are snapshots; the others belong to
 // other claims of the pod, and will be reserved again when it is their turn. A want's previous reservation,
-// on any node, is replaced. But a want of another claim whose PersistentVolume is written, or may be at this
-// moment, is settled: it keeps its reservation, which must be on this node. reads are the volumes of the datasets
-// that the pod of these wants reads: the pod keeps their replicas in use, so they cannot be evicted for
-// it. The error is a *NoRoomError, and then only settled wants have a reservation.
+// on any node, is replaced, but its room stays reserved if an earlier attempt may have written the PersistentVolume
+// there. A want of another claim whose PersistentVolume is written, or may be at this moment, is settled: it keeps
+// its reservation, which must be on this node. reads are the volumes of the datasets that the pod of these wants
+// reads: the pod keeps their replicas in use, so they cannot be evicted for it. The error is a *NoRoomError, and then
+// only settled wants and earlier attempts have a reservation.
 func (l *Ledger) Reserve(node string, wants []Want, reads ...volume.Name) (map[volume.PoolName]string, error) {
 	label := pv.NodeLabelValue(node)
 	l.mu.Lock()
@@ -52,19 +53,29 @@ func (l *Ledger) Reserve(node string, wants []Want, reads ...volume.Name) (map[v
 }
 
 func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.Name) (uuids map[volume.PoolName]string, touched []string, err error) {
-	open, settled, touched := l.divide(wants)
-	a := l.account(label)
-	if why := cmp.Or(l.otherClaimElsewhere(label, settled), a.unfit(wants)); why != "" {
-		return nil, touched, &NoRoomError{Node: node, Why: why}
+	t, touched := l.divide(label, wants)
+	uuids, held, err := l.reserveOpen(label, node, t, reads)
+	l.keepEarlier(label, t, err == nil)
+	if err == nil || held {
+		touched = append(touched, label)
+	}
+	return uuids, touched, err
+}
+
+// reserveOpen reserves the open wants; held reports whether the node offers less for a while because they do not fit.
+func (l *Ledger) reserveOpen(label, node string, t attempt, reads []volume.Name) (uuids map[volume.PoolName]string, held bool, err error) {
+	a, wants, open := l.account(label), t.wants, t.open
+	if why := cmp.Or(l.otherClaimElsewhere(label, t.settled), a.unfit(wants)); why != "" {
+		return nil, false, &NoRoomError{Node: node, Why: why}
 	}
 	uuids = map[volume.PoolName]string{}
 	for _, in := range poolsFor(wants) {
 		p, there := a.pools[in]
 		if !there {
-			return nil, touched, &NoRoomError{Node: node, Why: fmt.Sprintf("has no %s %q; it has %s", in.Noun(), in, named(a.pools))}
+			return nil, false, &NoRoomError{Node: node, Why: fmt.Sprintf("has no %s %q; it has %s", in.Noun(), in, named(a.pools))}
 		}
 		if why := a.closed(in, p); why != "" {
-			return nil, touched, &NoRoomError{Node: node, Why: why}
+			return nil, false, &NoRoomError{Node: node, Why: why}
 		}
 		_, largest := need(open, in, p.extent)
 		room, kept := max(0, l.left(a, in, p)), a.kept(p, in, reads)
@@ -72,9 +83,9 @@ func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.
 		if why != "" {
 			if mayHold(wants, kept) && largest.charge().In(p.extent) <= room {
 				a.holds[in] = hold{largest.Spec.Size - volume.Block, l.now().Add(holdTime)}
-				touched = append(touched, label)
+				held = true
 			}
-			return nil, touched, &NoRoomError{Node: node, Why: why, Short: true}
+			return nil, held, &NoRoomError{Node: node, Why: why, Short: true}
 		}
 		uuids[in] = p.uuid
 	}
@@ -86,7 +97,7 @@ func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.
 		one.uuid = uuids[one.in]
 		l.reserveFor(label, w.PV, one)
 	}
-	return uuids, append(touched, label), nil
+	return uuids, false, nil
 }
 
 // mayHold reports whether a scheduler may have sent wants that do not fit, because it checks claims one
@@ -100,23 +111,6 @@ func mayHold(wants []Want, kept volume.Bytes) bool {
 // reserved in one call and written one after the other.
 func (w Want) hasTurn(among []Want) bool {
 	return w.PV == among[0].PV || w.Spec.Kind == volume.Snapshot
-}
-
-// divide returns the wants that need room, after dropping their previous reservations, and the settled
-// ones.
-func (l *Ledger) divide(wants []Want) (open, settled []Want, touched []string) {
-	for _, w := range wants {
-		switch {
-		case !w.hasTurn(wants) && l.settled(w.PV):
-			settled = append(settled, w)
-		case !l.written(w.PV):
-			open = append(open, w)
-			if was := l.drop(w.PV); was.label != "" {
-				touched = append(touched, was.label)
-			}
-		}
-	}
-	return open, settled, touched
 }
 
 // otherClaimElsewhere returns why a node cannot hold the wants because another claim of the pod is settled on

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -36,6 +35,36 @@ func (l *Ledger) left(a *account, in volume.PoolName, p pool) volume.Bytes {
 		}
 	}
 	return left
+}
+
+// leftOfStaying is left without the charges of PersistentVolumes that are being removed: from some moment of their
+// release on, a node does not count their volumes as allocatable. Nothing may be promised by it.
+func (l *Ledger) leftOfStaying(a *account, in volume.PoolName, p pool) volume.Bytes {
+	return l.left(a, in, p) + a.removing(in, p)
+}
+
+// removing returns how much of a pool a node may have subtracted for PersistentVolumes that are being removed, and
+// that are charged, too. For a thin volume, a node subtracts all that it could hold, which its charge may be a part of.
+func (a *account) removing(in volume.PoolName, p pool) (sum volume.Bytes) {
+	add := func(c charge, taken volume.Bytes) {
+		if c.removing && c.Shape.Layout == volume.Thin && taken > 0 {
+			taken = max(taken, c.Device)
+		}
+		if c.removing {
+			sum += taken
+		}
+	}
+	for name, e := range a.written {
+		add(e.charge(), a.taken(name, e.charge(), in, p))
+	}
+	for _, r := range a.reserved {
+		add(r.charge, r.from(in, p))
+	}
+	for _, d := range a.departed {
+		d.removing = true // it is gone
+		add(d.charge, d.from(in, p))
+	}
+	return sum
 }
 
 // taken returns how much of a pool a written PersistentVolume takes, including promised growth.
@@ -92,25 +121,4 @@ func (c charge) from(in volume.PoolName, p pool) volume.Bytes {
 		return 0
 	}
 	return c.In(p.extent)
-}
-
-// Fits returns the error that Reserve would return for one volume, and reserves nothing. Under the
-// lock, it drops the volume's reservation, tries, and restores the reservation.
-func (l *Ledger) Fits(node string, w Want) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.written(w.PV) {
-		return nil
-	}
-	label, reserved := l.where[w.PV]
-	var before reservation
-	if reserved {
-		before = l.accounts[label].reserved[w.PV]
-	}
-	_, _, err := l.reserveLocked(pv.NodeLabelValue(node), node, []Want{w}, nil)
-	l.drop(w.PV)
-	if reserved {
-		l.accounts[label].reserved[w.PV], l.where[w.PV] = before, label
-	}
-	return err
 }

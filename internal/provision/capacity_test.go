@@ -154,7 +154,7 @@ func TestPublish(t *testing.T) {
 	require.Equal(t, 2, s.writes(), "one write for a class")
 	require.Equal(t, int64(within(5*volume.GiB)), s.there(t)[0].Capacity.Value())
 
-	s.ledger.Forget("node-1")
+	s.ledger.Forget(storageOf("node-1", 0))
 	require.NoError(t, s.publish(t.Context(), "node-1"))
 	require.Empty(t, s.there(t))
 
@@ -176,7 +176,7 @@ func TestReservationsExpire(t *testing.T) {
 	require.Equal(t, s.now.Add(ledger.OtherClaimTime), s.ledger.ExpireReservations("node-1"))
 	s.now = s.now.Add(ledger.OtherClaimTime)
 	require.Equal(t, s.now.Add(ledger.ReservationTime-ledger.OtherClaimTime), s.ledger.ExpireReservations("node-1"))
-	s.ledger.Forget("node-1")
+	s.ledger.Forget(storageOf("node-1", 0))
 	s.now = s.now.Add(ledger.ReservationTime)
 	require.Zero(t, s.ledger.ExpireReservations("node-1"), "also where there is no report")
 }

@@ -8,15 +8,18 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/flexlvm/flexlvm/internal/ledger"
-	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // chooseNode picks the node for a claim whose class binds immediately, so that no scheduler has chosen one:
-// of the nodes that accept pods and have room for the volume, the one with the most room.
-func (p *Provisioner) chooseNode(class *storagev1.StorageClass, parameters Parameters, size volume.Bytes) (string, error) {
+// of the nodes that accept pods and have room for the volume, the one with the most room. If an earlier attempt may have
+// written the PersistentVolume, it is the same node again, because its room stays reserved there anyway.
+func (p *Provisioner) chooseNode(class *storagev1.StorageClass, parameters Parameters, want ledger.Want) (string, error) {
 	eligible := func(name string) bool {
 		node, err := p.Listers.Nodes.Get(name)
 		return err == nil && acceptsPods(node) && allowed(class, node)
+	}
+	if name, is := p.Ledger.WrittenOn(want.PV); is && eligible(name) && p.Ledger.Fits(name, want) == nil {
+		return name, nil
 	}
 	var (
 		best      string
@@ -26,7 +29,7 @@ func (p *Provisioner) chooseNode(class *storagev1.StorageClass, parameters Param
 		if !eligible(name) {
 			continue
 		}
-		if offer, has := p.Ledger.Offer(name, parameters.Spec); has && offer.MaxVolumeSize >= size && (best == "" || offer.Room > bestOffer.Room) {
+		if offer, has := p.Ledger.Offer(name, parameters.Spec); has && offer.MaxVolumeSize >= want.Spec.Size && (best == "" || offer.Room > bestOffer.Room) {
 			best, bestOffer = name, offer
 		}
 	}
@@ -34,7 +37,7 @@ func (p *Provisioner) chooseNode(class *storagev1.StorageClass, parameters Param
 		return best, nil
 	}
 	none := fmt.Sprintf("no node that may run pods and that StorageClass %q allows", class.Name)
-	_, why := shortage(none, class.Name, parameters.Pool(), size, p.Ledger.Largest(parameters.Spec, eligible))
+	_, why := shortage(none, class.Name, parameters.Pool(), want.Spec.Size, p.Ledger.Largest(parameters.Spec, eligible))
 	return "", fmt.Errorf("%s; it is retried", why)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
+	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
 // The error for a claim with immediate binding gives the reason why no node can take it.
@@ -23,4 +24,27 @@ func TestProvisionSaysWhyNoNodeIsChosen(t *testing.T) {
 	c.ledger.Report(ledgertest.Report("node-1", 10*ledgertest.OneGiB, func(p *flexlvmv1.Pool) { p.Closed = "a device is missing" }))
 	_, _, err = c.provisioner(t).Provision(t.Context(), o)
 	require.ErrorContains(t, err, `none can give any, and node "node-1" takes no new volumes in volume group "flexlvm": a device is missing; it is retried`)
+}
+
+// The result of the first attempt at a claim with immediate binding is unknown. The next attempt is for the same node,
+// although another one has more room now: the claim's room is not reserved on one node after the other.
+func TestProvisionStaysOnTheNodeOfItsFirstAttempt(t *testing.T) {
+	c := newCast(t)
+	o := options("")
+	o.StorageClass.VolumeBindingMode = ptr(storagev1.VolumeBindingImmediate)
+	c.nodes = nil
+	for _, name := range []string{"node-1", "node-2"} {
+		c.nodes = append(c.nodes, node(name, map[string]string{corev1.LabelHostname: name}))
+	}
+	second := ledgertest.Report("node-2", 9*ledgertest.OneGiB+ledgertest.OneGiB/2)
+	c.ledger = ledgertest.New(t, ledgertest.Report("node-1", 10*ledgertest.OneGiB), second).Ledger
+	for range 3 {
+		object, _, err := c.provisioner(t).Provision(t.Context(), o)
+		require.NoError(t, err)
+		require.Equal(t, "node-1", object.Labels[pv.LabelNode])
+	}
+	c.ledger.Report(ledgertest.Report("node-1", 10*ledgertest.OneGiB, func(p *flexlvmv1.Pool) { p.Closed = "a device is missing" }))
+	object, _, err := c.provisioner(t).Provision(t.Context(), o)
+	require.NoError(t, err)
+	require.Equal(t, "node-2", object.Labels[pv.LabelNode])
 }

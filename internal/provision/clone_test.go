@@ -150,7 +150,7 @@ func TestProvisionACopyThatCannotBe(t *testing.T) {
 		"with more inodes than the class has": {func(c *cast, _ *controller.ProvisionOptions) {
 			c.volumes[0].Spec.FlexVolume.Options[volume.OptionInodes] = "50000000"
 		}, `dataSource "source": its volume takes 28391243776 bytes (26.44 GiB), more than one of StorageClass "flexlvm" and this size does; use a class with the inodes of the source, or ask for more`, true, controller.ProvisioningFinished},
-		"its node silent": {func(c *cast, _ *controller.ProvisionOptions) { c.ledger.Forget("node-1") }, `its node "node-1" has not reported`, false, controller.ProvisioningFinished},
+		"its node silent": {func(c *cast, _ *controller.ProvisionOptions) { c.ledger.Forget(ledgertest.Report("node-1", 0)) }, `its node "node-1" has not reported`, false, controller.ProvisioningFinished},
 		"its node gone":   {func(c *cast, _ *controller.ProvisionOptions) { c.nodes = c.nodes[1:] }, `node "node-1" is gone from the cluster`, false, controller.ProvisioningFinished},
 		"its group another": {func(c *cast, _ *controller.ProvisionOptions) {
 			c.volumes[0].Spec.FlexVolume.Options[volume.OptionGroupUUID] = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3T"

@@ -52,7 +52,7 @@ func TestPublishConfirmsDepartures(t *testing.T) {
 	require.Len(t, asked, 2)
 
 	s.ledger.Gone("c")
-	s.ledger.Forget("node-1")
+	s.ledger.Forget(full)
 	fails = apierrors.NewNotFound(schema.GroupResource{Resource: "nodestorages"}, "node-1")
 	next()
 	next()

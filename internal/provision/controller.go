@@ -133,9 +133,10 @@ func Work(ctx context.Context, config Config) error {
 // lost. The library calls Provisioner.Delete for that object, which does nothing.
 var createOnce = wait.Backoff{Steps: 1}
 
-// library returns the library's controller of claims and PersistentVolumes, with these watches.
-func (w *watches) library(ctx context.Context, config Config, provisioner controller.Provisioner, claims cache.SharedIndexInformer) *controller.ProvisionController {
-	return controller.NewProvisionController(ctx, controlplane.WithCreateTimeout(config.Client, createTimeout), pv.Provisioner, provisioner,
+// library returns the library's controller of claims and PersistentVolumes, with these watches. The ledger records each
+// PersistentVolume as soon as it exists: its reservation would expire if the watch hung.
+func (w *watches) library(ctx context.Context, config Config, provisioner *Provisioner, claims cache.SharedIndexInformer) *controller.ProvisionController {
+	return controller.NewProvisionController(ctx, controlplane.WithCreateTimeout(config.Client, createTimeout, provisioner.Ledger.Written), pv.Provisioner, provisioner,
 		append(controlplane.LibraryOptions(config.Workers, config.Metrics.library),
 			controller.ClaimsInformer(claims),
 			controller.VolumesInformer(w.volumes.ForLibrary()),

@@ -27,6 +27,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -106,6 +107,36 @@ func TestWorkCountsWhatItsWatchesDoNotShow(t *testing.T) {
 	case <-time.After(time.Minute):
 		require.FailNow(t, "nothing was published")
 	}
+	stop()
+	require.NoError(t, <-ended)
+}
+
+// The ledger records a PersistentVolume that was created for a claim even if the watch never shows it: a reservation
+// would expire while the PersistentVolume exists.
+func TestWorkChargesWhatItHasCreated(t *testing.T) {
+	client := fake.NewClientset(append(scheduledClaim("team-a", "data", "7f3c9a52-3b0a-4c58-9f3e-000000000001"),
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{corev1.LabelHostname: "host-1"}}},
+		storageClass("fast", "flexlvm"),
+	)...)
+	client.PrependWatchReactor("persistentvolumes", func(clienttesting.Action) (bool, watch.Interface, error) { return true, watch.NewFake(), nil })
+	ledgers := make(chan *ledger.Ledger, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Work(ctx, Config{
+			Client: client, Capacities: client, Loss: client, Storage: serveReports(t, *storageOf("node-1", 10*volume.GiB)), Cluster: "cluster", Namespace: "flexlvm-system",
+			Metrics: NewMetrics(), Workers: 1, NodeLossGrace: time.Hour,
+			Snapshots: func(ctx context.Context, _ Listers, books *ledger.Ledger) error {
+				ledgers <- books
+				<-ctx.Done()
+				return nil
+			},
+		})
+	}()
+	books := <-ledgers
+	// Only a PersistentVolume that exists needs no room.
+	want := ledger.Want{PV: "pvc-7f3c9a52-3b0a-4c58-9f3e-000000000001", Spec: volume.Spec{Group: "flexlvm", Size: volume.TiB, Layout: volume.Linear, Kind: volume.Claim}}
+	require.Eventually(t, func() bool { return books.Fits("node-1", want) == nil }, time.Minute, 10*time.Millisecond)
 	stop()
 	require.NoError(t, <-ended)
 }

@@ -74,7 +74,7 @@ func (l *localVolumes) attempt(o *flexlvmv1.LocalVolume) localAttempt {
 // newLocalVolumes returns the loop, which these informers wake.
 func newLocalVolumes(config Config, p *Provisioner, w *watches) (*localVolumes, error) {
 	l := &localVolumes{
-		provisioner: p, client: controlplane.WithCreateTimeout(config.Client, createTimeout), api: config.Storage, reports: w.storage.GetStore(), wake: make(chan struct{}, 1),
+		provisioner: p, client: controlplane.WithCreateTimeout(config.Client, createTimeout, nil), api: config.Storage, reports: w.storage.GetStore(), wake: make(chan struct{}, 1),
 		retries: controlplane.NewRetries[localAttempt](localEvery, localRetry), now: time.Now,
 		watch: cache.NewSharedIndexInformer(config.Storage.WatchLocalVolumes(), &flexlvmv1.LocalVolume{}, 0, cache.Indexers{}),
 	}

@@ -163,7 +163,8 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 // provisionAnywhere serves a class that binds immediately. If the node has just filled up, the claim is
 // retried.
 func (p *Provisioner) provisionAnywhere(request Request, spec volume.Spec, parameters Parameters) (*corev1.PersistentVolume, state, error) {
-	name, err := p.chooseNode(request.Class, parameters, spec.Size)
+	want := ledger.Want{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}
+	name, err := p.chooseNode(request.Class, parameters, want)
 	if err != nil {
 		return nil, finished, err
 	}
@@ -171,7 +172,7 @@ func (p *Provisioner) provisionAnywhere(request Request, spec volume.Spec, param
 	if err != nil {
 		return nil, finished, err
 	}
-	uuids, err := p.Ledger.Reserve(name, []ledger.Want{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}})
+	uuids, err := p.Ledger.Reserve(name, []ledger.Want{want})
 	if err != nil {
 		return nil, finished, err
 	}

@@ -121,7 +121,7 @@ func (w *watches) addHandlers(p *publisher, pending *pendingClaims, grow *growth
 		{w.storage, handlerFuncs(func(s *flexlvmv1.NodeStorage) {
 			p.ledger.Report(s)
 			grow.Room(pv.NodeLabelValue(s.Name)) // even if no more can be promised, more may be free
-		}, func(s *flexlvmv1.NodeStorage) { p.ledger.Forget(s.Name) })},
+		}, p.ledger.Forget)},
 		{w.storage, guard.reportHandler()},
 		{w.volumes, handlerFuncs(func(v *corev1.PersistentVolume) {
 			p.ledger.Written(v)
