@@ -204,7 +204,7 @@ func (x *index) pvProblem(view View, c *persistentvolume.Volume) string {
 func claimant(c *persistentvolume.Volume) string {
 	switch {
 	case c.SnapshotGroup != "":
-		return "its VolumeGroupSnapshot"
+		return "its VolumeGroupSnapshot, with all its other snapshots (first restore those that are needed)"
 	case c.Kind == volume.Snapshot:
 		return "its VolumeSnapshot"
 	case IsUnboundLocalVolume(c):

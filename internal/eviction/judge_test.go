@@ -58,7 +58,7 @@ func TestJudge(t *testing.T) {
 		"no cluster, kept":            {changes{evictiontest.NoCluster, evictiontest.Phase(released), evictiontest.Retain}, made, nothing, nowhere, ""},
 		"group replaced, bound":       {changes{evictiontest.OtherGroup}, made, report, nowhere, "bring the disks of the other one back; only if they are lost permanently, such as after a replacement, delete claim db/data-pvc"},
 		"group replaced, a snapshot":  {changes{evictiontest.OtherGroup, takenSnapshot}, made, report, nowhere, "only if they are lost permanently, such as after a replacement, delete its VolumeSnapshot"},
-		"group replaced, of a group":  {changes{evictiontest.OtherGroup, takenSnapshot, func(c *persistentvolume.Volume) { c.SnapshotGroup = "groupsnapshot-1" }}, made, report, nowhere, "such as after a replacement, delete its VolumeGroupSnapshot"},
+		"group replaced, of a group":  {changes{evictiontest.OtherGroup, takenSnapshot, func(c *persistentvolume.Volume) { c.SnapshotGroup = "groupsnapshot-1" }}, made, report, nowhere, "such as after a replacement, delete its VolumeGroupSnapshot, with all its other snapshots (first restore those that are needed)"},
 		"group replaced, released":    {changes{evictiontest.OtherGroup, evictiontest.Phase(released)}, made, report, nowhere, "it was created in volume group flexlvm with UUID another"},
 		"group replaced, volume lost": {changes{evictiontest.OtherGroup, evictiontest.Phase(released)}, neverMade, release, unreferenced, "is gone"},
 	} {
