@@ -63,6 +63,9 @@ type Found struct {
 	Kind  Kind
 	Size  int64  // bytes
 	Disk  string // identifies it among all others
+	// Aliases are IDs under which its data may be found elsewhere: for a file system, the ID of the device that
+	// it is on.
+	Aliases []string
 	// Problem is why it cannot become a volume; empty if it can.
 	Problem string
 
@@ -77,6 +80,9 @@ type Found struct {
 
 	deviceID string // ID of the device that it is, or is on; empty if that has none
 }
+
+// Names returns what the disk or file system is called.
+func (f *Found) Names() diskid.Names { return diskid.Names{ID: f.Disk, Aliases: f.Aliases} }
 
 // host is what a finder needs from the machine.
 type host struct {
@@ -172,37 +178,6 @@ func entriesOf(c Class, mounts []*mountinfo.Info) ([]string, error) {
 // the same. It shows the path in quotes, which no other entry has: other paths begin with a slash.
 func refuseNonUTF8(one Found) Found {
 	return Found{Class: one.Class, Path: strconv.Quote(one.Path), Problem: "its name is not UTF-8; rename it"}
-}
-
-// matches reports whether a name matches one of the patterns of the class.
-func (c Class) matches(name string) (bool, error) {
-	found := c.Pattern == ""
-	for _, one := range patternsOf(c.Pattern) {
-		matches, err := path.Match(one, name)
-		if err != nil {
-			return false, err
-		}
-		found = found || matches
-	}
-	return found, nil
-}
-
-// patternsOf splits a list at its commas, except at those that belong to a pattern: within [], or
-// after a backslash.
-func patternsOf(list string) (out []string) {
-	begin, within := 0, false
-	for i := 0; i < len(list); i++ {
-		switch c := list[i]; {
-		case c == '\\':
-			i++
-		case c == '[' || c == ']':
-			within = c == '['
-		case c == ',' && !within:
-			out = append(out, list[begin:i])
-			begin = i + 1
-		}
-	}
-	return append(out, list[begin:])
 }
 
 // inspect determines what is at a path; its error is why that cannot become a volume.
@@ -343,6 +318,9 @@ func (f *finder) identify(ctx context.Context, one *Found, at *mountinfo.Info, c
 		return fmt.Errorf("the path %s in its file system is too long: with the UUID it has %d bytes, and at most %d are possible; move it up", one.Root, len(name), maxDiskID)
 	}
 	one.Disk = name
+	if d.ID != "" {
+		one.Aliases = []string{d.ID}
+	}
 	return nil
 }
 

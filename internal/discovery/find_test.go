@@ -96,7 +96,7 @@ func TestFind(t *testing.T) {
 	all := p.find()
 	require.Len(t, all, 5)
 	whole := all["whole"]
-	require.Equal(t, Found{Class: "fast", Path: p.dir + "/whole", Kind: Filesystem, Disk: "fs-u-1", Size: whole.Size, Number: p.number, Root: "/", Mounted: true, Mount: whole.Mount, Inode: whole.Inode, deviceID: "naa.5000"}, whole)
+	require.Equal(t, Found{Class: "fast", Path: p.dir + "/whole", Kind: Filesystem, Disk: "fs-u-1", Aliases: []string{"naa.5000"}, Size: whole.Size, Number: p.number, Root: "/", Mounted: true, Mount: whole.Mount, Inode: whole.Inode, deviceID: "naa.5000"}, whole)
 	require.Positive(t, whole.Size)
 	require.Positive(t, whole.Mount)
 	require.Positive(t, whole.Inode)

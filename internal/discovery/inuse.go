@@ -108,33 +108,37 @@ var errIsFlexlvm = errors.New("it is a volume of flexlvm, or is on one; unmount 
 
 // checkOfferable fails if f is one of flexlvm's volumes, or a device that is in use: as part of another
 // device, according to its signatures, or because it holds data that the kubelet would format. e is
-// the record of it.
-func checkOfferable(ctx context.Context, run exec.Interface, f Found, c Class, e Entry) error {
+// the record of it. It returns what the file system on a device is called.
+func checkOfferable(ctx context.Context, run exec.Interface, f Found, c Class, e Entry) (filesystem string, err error) {
 	if err := checkNotFlexlvm(ctx, run, f.Number); err != nil || f.Kind != Device {
-		return err
+		return "", err
 	}
 	d, err := disk.OnHost().Device(f.Number)
 	if err != nil {
-		return err
+		return "", err
 	}
 	switch {
 	case len(d.Holders) > 0:
-		return fmt.Errorf("it is part of %s", strings.Join(d.Holders, " and "))
+		return "", fmt.Errorf("it is part of %s", strings.Join(d.Holders, " and "))
 	case d.Partitions:
-		return errors.New("it has partitions; put links to the partitions here instead")
+		return "", errors.New("it has partitions; put links to the partitions here instead")
 	}
 	// Opened for reading only: closing a writable descriptor makes udev probe the device each time.
 	dev, _, err := openDevice(f, os.O_RDONLY)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := dev.Close(); err != nil {
-		return err
+		return "", err
 	}
 	if err := checkNotMember(ctx, run, d.Path); err != nil {
-		return err
+		return "", err
 	}
-	return checkKubeletFormat(ctx, run, d.Path, c, e)
+	is, err := contentOf(ctx, run, d.Path)
+	if err != nil {
+		return "", err
+	}
+	return is.filesystem(), checkKubeletFormat(d.Path, is, c, e)
 }
 
 // checkNotMember fails if a device's signatures show that it is part of another. Tenants can write those,

@@ -16,6 +16,8 @@ import (
 // An Entry is a node's record of a disk or a file system.
 type Entry struct {
 	Path string `json:"path"`
+	// Aliases is Found.Aliases.
+	Aliases []string `json:"aliases,omitempty"`
 	// Volume is the UID of the last PersistentVolume created for it, and Claim the UID of the claim
 	// that was last bound to that PersistentVolume.
 	Volume string `json:"volume,omitempty"`
@@ -133,11 +135,12 @@ func ReadLedger(file string) (Ledger, error) {
 	return out, nil
 }
 
-// Uncleaned returns the UIDs of the PersistentVolumes that had a part of the disk, or what the disk
+// Uncleaned returns the UIDs of the PersistentVolumes that had the disk, a part of it, or what it
 // is a part of, under another ID, and after which neither was cleaned.
-func (l Ledger) Uncleaned(disk string) (volumes []string) {
-	for other, e := range l {
-		if other != disk && diskid.Overlap(other, disk) && e.Volume != "" && !e.CleanedAfter(e.Volume) && !l[disk].CleanedAfter(e.Volume) {
+func (l Ledger) Uncleaned(disk diskid.Names) (volumes []string) {
+	for id, e := range l {
+		other := diskid.Names{ID: id, Aliases: e.Aliases}
+		if id != disk.ID && other.Overlap(disk) && e.Volume != "" && !e.CleanedAfter(e.Volume) && !l[disk.ID].CleanedAfter(e.Volume) {
 			volumes = append(volumes, e.Volume)
 		}
 	}

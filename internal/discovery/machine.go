@@ -32,10 +32,11 @@ func (m *Machine) Find(ctx context.Context, classes []Class) ([]Found, map[strin
 }
 
 // CheckOfferable fails if what was found is in use, or holds data that the kubelet would format as a
-// volume of the class.
-func (m *Machine) CheckOfferable(ctx context.Context, f Found, c Class, e Entry) error {
+// volume of the class. It returns what the file system on a device is called where it is mounted; empty if there is
+// none.
+func (m *Machine) CheckOfferable(ctx context.Context, f Found, c Class, e Entry) (filesystem string, err error) {
 	if err := m.checkUnmounted(f); err != nil {
-		return err
+		return "", err
 	}
 	return checkOfferable(ctx, m.run, f, c, e)
 }

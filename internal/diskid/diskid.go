@@ -3,7 +3,56 @@
 // and is built for every platform that the kubectl plugin runs on.
 package diskid
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
+
+// maxAliases bounds the bytes of Names.JoinAliases.
+const maxAliases = 1024
+
+// Names are the names of one disk or file system.
+type Names struct {
+	ID string
+	// Aliases are IDs under which the same data may be found elsewhere: of the device that a file system
+	// is on, or of the file system on a device.
+	Aliases []string
+}
+
+// ParseNames is the reverse of JoinAliases.
+func ParseNames(id, aliases string) Names {
+	n := Names{ID: id}
+	if aliases != "" {
+		n.Aliases = strings.Split(aliases, ",")
+	}
+	return n
+}
+
+// JoinAliases returns the aliases as an annotation has them, separated by commas. It leaves out those that contain a
+// comma, as only the names of mappings and of loop devices' files can, and those for which there is no room.
+func (n Names) JoinAliases() string {
+	out := ""
+	for _, a := range n.Aliases {
+		if strings.Contains(a, ",") || len(out)+1+len(a) > maxAliases {
+			continue
+		}
+		if out != "" {
+			out += ","
+		}
+		out += a
+	}
+	return out
+}
+
+// Overlap reports whether data of one may be found under the other's ID. Aliases are not compared with one another:
+// all file systems on a disk, and all directories of each, have the disk's ID as an alias.
+func (n Names) Overlap(other Names) bool {
+	return Overlap(n.ID, other.ID) || n.aliasOverlaps(other.ID) || other.aliasOverlaps(n.ID)
+}
+
+func (n Names) aliasOverlaps(id string) bool {
+	return slices.ContainsFunc(n.Aliases, func(alias string) bool { return Overlap(alias, id) })
+}
 
 // Overlap reports whether two disks, as annotations and ledgers name them, are the same, or one is a part
 // of the other.

@@ -1,10 +1,43 @@
 package diskid
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
+
+// Data is found under another name if one side knows both names. File systems of one disk are not confused.
+func TestNamesOverlap(t *testing.T) {
+	disk := Names{ID: "naa.1"}
+	formatted := Names{ID: "naa.1", Aliases: []string{"fs-u"}}
+	mounted := Names{ID: "fs-u", Aliases: []string{"naa.1"}}
+	for name, c := range map[string]struct {
+		a, b Names
+		want bool
+	}{
+		"a disk and its file system":           {disk, mounted, true},
+		"which only the disk knows":            {formatted, Names{ID: "fs-u"}, true},
+		"a disk and a directory on it":         {formatted, Names{ID: "fs-u:/a"}, true},
+		"a disk and a partition's file system": {disk, Names{ID: "fs-u", Aliases: []string{"naa.1-part1"}}, true},
+		"a partition and another's":            {Names{ID: "naa.1-part2"}, Names{ID: "fs-u", Aliases: []string{"naa.1-part1"}}, false},
+		"two directories":                      {Names{ID: "fs-u:/a", Aliases: []string{"naa.1"}}, Names{ID: "fs-u:/b", Aliases: []string{"naa.1"}}, false},
+		"two file systems of one disk":         {mounted, Names{ID: "fs-v", Aliases: []string{"naa.1"}}, false},
+		"another disk":                         {Names{ID: "naa.2"}, mounted, false},
+		"no disk":                              {Names{}, Names{Aliases: []string{""}}, false},
+	} {
+		require.Equal(t, c.want, c.a.Overlap(c.b), name)
+		require.Equal(t, c.want, c.b.Overlap(c.a), name)
+	}
+}
+
+func TestAliases(t *testing.T) {
+	two := Names{ID: "fs-u", Aliases: []string{"dm-1", "naa.1"}}
+	require.Equal(t, "dm-1,naa.1", two.JoinAliases())
+	require.Equal(t, two, ParseNames("fs-u", "dm-1,naa.1"))
+	require.Equal(t, Names{ID: "fs-u"}, ParseNames("fs-u", Names{}.JoinAliases()))
+	require.Equal(t, "naa.1", Names{Aliases: []string{"loop-/a,b", strings.Repeat("x", maxAliases), "naa.1"}}.JoinAliases())
+}
 
 func TestOverlap(t *testing.T) {
 	for _, c := range []struct {

@@ -32,6 +32,7 @@ type fakeDisks struct {
 	owner    *discovery.Owner  // that CheckEmpty was last called with
 	topmost  *discovery.Owner  // what Owner returns
 	owned    error             // what CheckOfferable returns
+	named    string            // the file system that CheckOfferable returns
 	offered  []discovery.Entry // that CheckOfferable was called with
 	of       discovery.Class   // that CheckOfferable was last called with
 	cleaned  []discovery.Entry
@@ -83,12 +84,12 @@ func (f *fakeDisks) Find(_ context.Context, classes []discovery.Class) (out []di
 	return out, unseen, err
 }
 
-func (f *fakeDisks) CheckOfferable(_ context.Context, _ discovery.Found, of discovery.Class, e discovery.Entry) (err error) {
+func (f *fakeDisks) CheckOfferable(_ context.Context, _ discovery.Found, of discovery.Class, e discovery.Entry) (filesystem string, err error) {
 	f.with(func() {
 		f.offered, f.of = append(f.offered, e), of
-		err = f.owned
+		filesystem, err = f.named, f.owned
 	})
-	return err
+	return filesystem, err
 }
 
 func (f *fakeDisks) CheckEmpty(_ discovery.Found, owner *discovery.Owner) (err error) {

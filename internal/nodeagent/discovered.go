@@ -26,6 +26,8 @@ type discoveredCase struct {
 	ending  bool // its cleaning was still running when the ledger was copied, and none is wanted any more
 	// withdrawn: its PersistentVolume is to be deleted before a claim is bound to it.
 	withdrawn bool
+	// filesystem is what the file system on a device is called where it is mounted, if that was examined.
+	filesystem string
 }
 
 // judge returns the verdicts on all paths, and the ledger that results from them.
@@ -55,7 +57,7 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 			c.verdict.State, c.ending = discovery.Cleaning, true
 		}
 		s.setScanPath(c.path)
-		s.refuseUnofferable(ctx, c, ledger)
+		s.refuseUnofferable(ctx, c, ledger, volumes)
 		s.withdrawIfNotBlank(ctx, c)
 		if c.verdict.State != discovery.Cleaning {
 			// Another program may use the disk now and write to the erased part, so a later erasure starts from
@@ -63,6 +65,7 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 			c.verdict.Entry.Offset = 0
 		}
 		if id != "" && c.found != nil && c.found.Disk == id {
+			c.verdict.Entry.Aliases = c.found.Aliases
 			ledger[id], seen[id] = c.verdict.Entry, true
 		}
 	}
@@ -184,6 +187,7 @@ func (c *discoveredCase) status() flexlvmv1.Discovered {
 	}
 	if f := c.found; f != nil {
 		one.StorageClassName, one.Kind, one.Disk, one.Size = f.Class, string(f.Kind), clip(f.Disk, maxReason), quantity(volume.Bytes(f.Size))
+		one.Aliases = c.names().JoinAliases()
 	}
 	return one
 }
@@ -314,7 +318,7 @@ func (s *discoverer) confirm(ctx context.Context, c discoveredCase) error {
 	if !sameDiscovered(now, c.object) {
 		return errVolumeChanged
 	}
-	if err := s.checkOnlyVolume(ctx, now); err != nil {
+	if err := s.checkOnlyVolume(ctx, now, c.found); err != nil {
 		return err
 	}
 	gone, err := s.claimGone(ctx, now.Spec.ClaimRef)

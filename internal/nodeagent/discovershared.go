@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,14 +18,29 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
+// namesOf returns what the disk of a PersistentVolume is called.
+func namesOf(v *corev1.PersistentVolume) diskid.Names {
+	return diskid.ParseNames(v.Annotations[flexlvmv1.AnnotationDisk], v.Annotations[flexlvmv1.AnnotationDiskAliases])
+}
+
+// names returns what the found disk is called.
+func (c *discoveredCase) names() diskid.Names {
+	out := c.found.Names()
+	if c.filesystem != "" {
+		out.Aliases = append(slices.Clone(out.Aliases), c.filesystem)
+	}
+	return out
+}
+
 // takenElsewhere returns the verdict on a disk without a PersistentVolume, if one of another path of this node
-// was created from the same disk or an overlapping one.
+// was created from the same disk or an overlapping one, perhaps under another name.
 func (c *discoveredCase) takenElsewhere(was discovery.Entry, volumes map[string]*corev1.PersistentVolume) (out discovery.Verdict, taken bool) {
 	if c.object != nil || c.found == nil {
 		return out, false
 	}
+	names := c.names()
 	for at, v := range volumes {
-		if diskid.Overlap(v.Annotations[flexlvmv1.AnnotationDisk], c.found.Disk) {
+		if names.Overlap(namesOf(v)) {
 			was.Offered = false
 			return discovery.Verdict{State: discovery.Refused, Entry: was, Message: fmt.Sprintf("PersistentVolume %s has this disk at %s; give it that path back", v.Name, at)}, true
 		}
@@ -33,13 +49,15 @@ func (c *discoveredCase) takenElsewhere(was discovery.Entry, volumes map[string]
 }
 
 // checkOnlyVolume fails if another PersistentVolume, flexlvm's or not, has the disk on any node, or on this node has
-// its path or one above or below it.
-func (s *discoverer) checkOnlyVolume(ctx context.Context, v *corev1.PersistentVolume) error {
+// its path or one above or below it. found is its disk.
+func (s *discoverer) checkOnlyVolume(ctx context.Context, v *corev1.PersistentVolume, found *discovery.Found) error {
+	names := namesOf(v)
+	names.Aliases = append(names.Aliases, found.Aliases...)
 	others, err := s.d.api.VolumesWithoutNodeLabel(ctx, func(other *corev1.PersistentVolume) bool {
 		if other.Name == v.Name || other.Spec.Local == nil {
 			return false
 		}
-		return diskid.Overlap(other.Annotations[flexlvmv1.AnnotationDisk], v.Annotations[flexlvmv1.AnnotationDisk]) || persistentvolume.SharePath(other, v)
+		return names.Overlap(namesOf(other)) || persistentvolume.SharePath(other, v)
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,141 @@
+package nodeagent_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/discovery"
+)
+
+// The two forms in which one disk may be found.
+var (
+	asDevice     = discovery.Found{Class: "fast", Path: "/mnt/fast/a", Kind: discovery.Device, Disk: "naa.5000", Size: 1 << 30}
+	asFilesystem = discovery.Found{Class: "fast", Path: "/mnt/fast/a", Kind: discovery.Filesystem, Disk: "fs-u", Aliases: []string{"naa.5000"}, Size: 1 << 30}
+)
+
+// aliased adds aliases to a PersistentVolume.
+func aliased(v *corev1.PersistentVolume, aliases string) *corev1.PersistentVolume {
+	v.Annotations[flexlvmv1.AnnotationDiskAliases] = aliases
+	return v
+}
+
+// A disk that was moved here with the data of a claim is not offered, whether it was a disk there and its file system
+// is mounted here, or the reverse.
+func TestDiscoveredDiskOfAnotherNodeUnderAnotherName(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		of    *corev1.PersistentVolume
+		found discovery.Found
+		named string // the file system that is on the disk
+	}{
+		"a disk is mounted":              {ofNode2("naa.5000"), asFilesystem, ""},
+		"a file system is linked":        {aliased(ofNode2("fs-u"), "naa.5000"), asDevice, ""},
+		"an earlier version's is linked": {ofNode2("fs-u"), asDevice, "fs-u"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, disks := newDiscoveryRig(t)
+			disks.found, disks.named, disks.full = []discovery.Found{c.found}, c.named, errors.New("it holds a database")
+			r.api.put(c.of)
+			r.start()
+			r.heldByNode2()
+			r.noted(func(l discovery.Ledger) bool { return l[c.found.Disk].Volume == "pv-2" }, "it is not noted who has it")
+		})
+	}
+}
+
+// If the file system of a PersistentVolume is not mounted, a link to its disk does not lead to another disk; nor does
+// the file system on the disk of a PersistentVolume.
+func TestDiscoveredDiskOfAnUnmountedFilesystem(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		id, aliases string
+		found       discovery.Found
+		named       string
+	}{
+		"its disk is known":       {"fs-u", "naa.5000", asDevice, ""},
+		"of an earlier version":   {"fs-u", "", asDevice, "fs-u"},
+		"a directory of it":       {"fs-u:/a", "", asDevice, "fs-u"},
+		"the disk was its volume": {"naa.5000", "", asFilesystem, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, disks := newDiscoveryRig(t)
+			disks.found, disks.named = []discovery.Found{c.found}, c.named
+			v := aliased(static("pv-1"), c.aliases)
+			v.Annotations[flexlvmv1.AnnotationDisk], v.Spec.Local.Path = c.id, "/mnt/fast/b"
+			r.api.put(v)
+			r.start()
+			r.eventually(func() bool {
+				states, messages := r.statesAt()
+				return states["/mnt/fast/a"] == flexlvmv1.DiscoveredRefused && strings.Contains(messages, "PersistentVolume static-a has this disk at /mnt/fast/b")
+			}, "it is not refused for the PersistentVolume")
+		})
+	}
+}
+
+// A disk whose PersistentVolume was deleted by hand must be empty before its file system is offered, and the reverse.
+func TestDiscoveredUnderAnotherNameIsNotEmpty(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		was   discovery.Ledger
+		found discovery.Found
+		named string
+	}{
+		"it was a disk":            {discovery.Ledger{"naa.5000": {Path: "/mnt/fast/b", Offer: 1, Volume: "pv-0"}}, asFilesystem, ""},
+		"it was a file system":     {discovery.Ledger{"fs-u": {Path: "/mnt/fast/b", Aliases: []string{"naa.5000"}, Offer: 1, Volume: "pv-0"}}, asDevice, ""},
+		"which only its UUID says": {discovery.Ledger{"fs-u": {Path: "/mnt/fast/b", Offer: 1, Volume: "pv-0"}}, asDevice, "fs-u"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, disks := newDiscoveryRig(t)
+			require.NoError(t, c.was.Write(r.config.DiscoveredFile))
+			disks.found, disks.named, disks.full = []discovery.Found{c.found}, c.named, errors.New("it holds a database")
+			r.start()
+			require.Contains(t, r.discoveredIs(flexlvmv1.DiscoveredRefused).Message, "had a PersistentVolume that was deleted before it was cleaned, and it holds a database")
+			disks.with(func() { disks.full = nil })
+			r.api.putDiscovery()
+			r.discoveredIs(flexlvmv1.DiscoveredReady)
+			r.noted(func(l discovery.Ledger) bool {
+				e := l[c.found.Disk]
+				return e.CleanedAfter("pv-0") && strings.Join(e.Aliases, " ") == strings.Join(c.found.Aliases, " ")
+			}, "its names, or that it is empty, are not noted")
+		})
+	}
+}
+
+// A file system is not cleaned while another PersistentVolume has its disk.
+func TestDiscoveredIsNotCleanedUnderAnotherName(t *testing.T) {
+	t.Parallel()
+	r, disks := newDiscoveryRig(t)
+	require.NoError(t, discovery.Ledger{"fs-u": {Path: "/mnt/fast/a", Offer: 1}}.Write(r.config.DiscoveredFile))
+	disks.found = []discovery.Found{asFilesystem}
+	r.api.put(ofNode2("naa.5000"))
+	r.api.put(static("pv-1", pvReleased, func(v *corev1.PersistentVolume) { v.Annotations[flexlvmv1.AnnotationDisk] = "fs-u" }))
+	r.start()
+	r.eventually(func() bool {
+		_, messages := r.statesAt()
+		return strings.Contains(messages, "PersistentVolume static-b also names this disk")
+	}, "it does not say why")
+	require.Zero(t, disks.cleanings())
+}
+
+// The report has all names of a disk that is offered, from which its PersistentVolume gets them.
+func TestDiscoveredNamesAreReported(t *testing.T) {
+	t.Parallel()
+	r, disks := newDiscoveryRig(t)
+	disks.named = "fs-u"
+	r.start()
+	require.Equal(t, "fs-u", r.discoveredIs(flexlvmv1.DiscoveredReady).Aliases)
+	disks.with(func() { disks.found, disks.named = []discovery.Found{asFilesystem}, "" })
+	r.api.putDiscovery()
+	r.eventually(func() bool {
+		all := r.status().Discovered
+		return len(all) == 1 && all[0].Disk == "fs-u" && all[0].Aliases == "naa.5000"
+	}, "its disk is not reported")
+}
