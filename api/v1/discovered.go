@@ -18,8 +18,8 @@ type Discovered struct {
 	// disk.
 	// +optional
 	Disk string `json:"disk,omitempty"`
-	// Aliases identify what else holds the same data, separated by commas: the disk that a file system is on, or the
-	// file system on a disk.
+	// Aliases identify what else holds the same data, separated by commas: the devices that it is on, down to the
+	// disks, and the file system on a device.
 	// +optional
 	Aliases string `json:"aliases,omitempty"`
 	// State is Ready, Provided, Cleaning, Cleaned, Kept, Refused or Missing.

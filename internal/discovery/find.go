@@ -63,8 +63,8 @@ type Found struct {
 	Kind  Kind
 	Size  int64  // bytes
 	Disk  string // identifies it among all others
-	// Aliases are IDs under which its data may be found elsewhere: for a file system, the ID of the device that
-	// it is on.
+	// Aliases are IDs under which its data may be found elsewhere: of the devices that it is on, down to the
+	// disks.
 	Aliases []string
 	// Problem is why it cannot become a volume; empty if it can.
 	Problem string
@@ -234,6 +234,7 @@ func (f *finder) inspectDevice(one *Found) error {
 		return err
 	}
 	one.Number, one.Size, one.Disk, one.deviceID = number, int64(d.Size), d.ID, d.ID
+	one.Aliases = d.Under
 	switch {
 	case d.ID == "":
 		return fmt.Errorf("%s cannot be distinguished from other disks: it has neither a WWN nor a serial number", d.Path)
@@ -318,8 +319,9 @@ func (f *finder) identify(ctx context.Context, one *Found, at *mountinfo.Info, c
 		return fmt.Errorf("the path %s in its file system is too long: with the UUID it has %d bytes, and at most %d are possible; move it up", one.Root, len(name), maxDiskID)
 	}
 	one.Disk = name
+	one.Aliases = d.Under
 	if d.ID != "" {
-		one.Aliases = []string{d.ID}
+		one.Aliases = append([]string{d.ID}, d.Under...)
 	}
 	return nil
 }

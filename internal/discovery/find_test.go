@@ -25,6 +25,7 @@ type place struct {
 	number uint64 // of the device that the directory is really on
 	mounts []*mountinfo.Info
 	uuid   string
+	under  []string // IDs of the devices below the device
 	whole  []disk.Disk
 	asked  int
 	finder finder
@@ -43,7 +44,7 @@ func newPlace(t *testing.T) *place {
 			if n != p.number {
 				return disk.Device{}, errors.New("no such device")
 			}
-			return disk.Device{Path: "/dev/sdx", Number: n, ID: "naa.5000", Size: 1 << 30}, nil
+			return disk.Device{Path: "/dev/sdx", Number: n, ID: "naa.5000", Under: p.under, Size: 1 << 30}, nil
 		},
 		Number: func(string) (uint64, error) { return p.number, nil },
 		Disks:  func() ([]disk.Disk, error) { return p.whole, nil },
@@ -156,6 +157,17 @@ func TestFindOfMountsThatAreRefused(t *testing.T) {
 			require.Contains(t, p.find()["x"].Problem, c.says)
 		})
 	}
+}
+
+// A mapping, or the file system on it, has the names of the disks below it.
+func TestFindOfMappings(t *testing.T) {
+	p := newPlace(t)
+	p.under = []string{"naa.1", "naa.2"}
+	p.mount(p.make("whole"), "/")
+	require.Equal(t, []string{"naa.5000", "naa.1", "naa.2"}, p.find()["whole"].Aliases)
+	mapping := Found{Path: "/mnt/raw/a"}
+	require.NoError(t, p.finder.inspectDevice(&mapping))
+	require.Equal(t, p.under, mapping.Aliases)
 }
 
 // If the directory of a class cannot be listed, the class is unseen, which does not mean

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -73,6 +74,13 @@ func newHost(run exec.Interface) host {
 // RAID, even if that is not active now.
 var memberSignatures = []string{"LVM2_member", "linux_raid_member", "isw_raid_member", "ddf_raid_member", "swap", "zfs_member", "bcache", "mpath_member", "drbd"}
 
+// partSignatures lists further signatures of devices whose data is used under the name of another device, which may
+// not be open yet after a boot, or by a program that mounts nothing.
+var partSignatures = []string{
+	"crypto_LUKS", "BitLocker", "DM_integrity", "DM_verity_hash", "DM_snapshot_cow", "stratis", "vdo",
+	"ceph_bluestore", "oracleasm", "swsuspend", "xfs_external_log", "jbd",
+}
+
 // checkNotFlexlvm fails if a device is one of flexlvm's volumes, or if this cannot be determined.
 func checkNotFlexlvm(ctx context.Context, run exec.Interface, number uint64) error {
 	d, err := disk.OnHost().Device(number)
@@ -131,7 +139,7 @@ func checkOfferable(ctx context.Context, run exec.Interface, f Found, c Class, e
 	if err := dev.Close(); err != nil {
 		return "", err
 	}
-	if err := checkNotMember(ctx, run, d.Path); err != nil {
+	if err := checkSignatures(ctx, run, d.Path, isPart); err != nil {
 		return "", err
 	}
 	is, err := contentOf(ctx, run, d.Path)
@@ -141,19 +149,31 @@ func checkOfferable(ctx context.Context, run exec.Interface, f Found, c Class, e
 	return is.filesystem(), checkKubeletFormat(d.Path, is, c, e)
 }
 
-// checkNotMember fails if a device's signatures show that it is part of another. Tenants can write those,
-// too.
-func checkNotMember(ctx context.Context, run exec.Interface, device string) error {
+// checkSignatures fails if refused returns true for one of a device's signatures. Tenants can write all of them.
+func checkSignatures(ctx context.Context, run exec.Interface, device string, refused func(signature string) bool) error {
 	found, err := lvm.Signatures(ctx, run, device)
 	if err != nil {
 		return err
 	}
 	for _, line := range found {
-		for _, kind := range memberSignatures {
-			if strings.Contains(line, kind) {
-				return fmt.Errorf("it has a signature (%s); if nobody needs that data, clear it with `wipefs --all %s`", kind, device)
-			}
+		if refused(line) {
+			return fmt.Errorf("it has a signature (%s); if nobody needs that data, clear it with `wipefs --all %s`", kindOf(line), device)
 		}
 	}
 	return nil
+}
+
+// kindOf returns the kind of a signature, which is in the last column.
+func kindOf(signature string) string { return signature[strings.LastIndex(signature, ",")+1:] }
+
+// isMember reports whether a device with this signature is part of a group of devices.
+func isMember(signature string) bool {
+	return slices.ContainsFunc(memberSignatures, func(kind string) bool { return strings.Contains(signature, kind) })
+}
+
+// isPart reports whether the data of a device with this signature belongs to another device or program. A disk is not
+// offered then, but cleaned: tenants encrypt disks, too.
+func isPart(signature string) bool {
+	kind := kindOf(signature)
+	return isMember(signature) || strings.HasSuffix(kind, "_member") || slices.Contains(partSignatures, kind)
 }

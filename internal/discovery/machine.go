@@ -87,7 +87,7 @@ func (m *Machine) cleanDevice(ctx context.Context, f Found, how Class, e Entry, 
 	if err := m.checkNoUsers(f.Path); err != nil {
 		return err
 	}
-	if err := checkNotMember(ctx, m.run, f.Path); err != nil {
+	if err := checkSignatures(ctx, m.run, f.Path, isMember); err != nil {
 		return err
 	}
 	return eraseDevice(ctx, f, how.Device, e.Offset, m.eraseLimit, func() error { return m.checkUnmounted(f) }, progress)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,7 @@ type Device struct {
 	Size       volume.Bytes
 	ReadOnly   bool
 	Holders    []string // devices that are built on it
+	Under      []string // IDs of the devices that it is built on, down to the disks
 	Partitions bool     // the kernel knows partitions of it
 	Mapping    string   // its name in /dev/mapper; empty if it is not a mapping
 }
@@ -50,6 +52,9 @@ func (h Host) Device(number uint64) (Device, error) {
 	for _, e := range holders {
 		d.Holders = append(d.Holders, e.Name())
 	}
+	if d.Under, err = under(dir); err != nil {
+		return fail(err)
+	}
 	parts, err := filepath.Glob(filepath.Join(dir, "*", "partition"))
 	if err != nil {
 		return fail(err)
@@ -60,6 +65,33 @@ func (h Host) Device(number uint64) (Device, error) {
 		return fail(err)
 	}
 	return d, nil
+}
+
+// under returns the IDs of the devices that a device, or the disk of a partition, is built on, down to the disks.
+func under(dir string) (ids []string, err error) {
+	if _, err := os.Stat(filepath.Join(dir, "partition")); err == nil {
+		dir = filepath.Dir(dir)
+	}
+	slaves, err := os.ReadDir(filepath.Join(dir, "slaves"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range slaves {
+		slave, err := filepath.EvalSymlinks(filepath.Join(dir, "slaves", e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		if id := identifyAny(slave); id != "" {
+			ids = append(ids, id)
+		}
+		further, err := under(slave)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, further...)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
 }
 
 func number64(dir, file string) (int64, error) { return number(filepath.Join(dir, file)) }
