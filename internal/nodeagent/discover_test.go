@@ -252,6 +252,10 @@ func TestDiscoveredIsNotCleaned(t *testing.T) {
 		"another path":             {asked: quietly(func(a *fakeAPI) { a.volumes["static-a"].Spec.Local.Path = "/mnt/fast/b" }), says: "its PersistentVolume has changed meanwhile"},
 		"another class":            {asked: quietly(func(a *fakeAPI) { a.discovery.Spec.Classes[0].CleanDevice = flexlvmv1.CleanKeep }), says: "its class has changed meanwhile"},
 		"the VolumeDiscovery goes": {asked: quietly(func(a *fakeAPI) { a.discovery.DeletionTimestamp = &metav1.Time{Time: time.Now()} }), says: "its class has changed meanwhile"},
+		"the class leaves the node": {asked: quietly(func(a *fakeAPI) {
+			a.discovery.Spec.Classes[0].NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"disks": "local"}}
+			a.discovery.Generation++
+		}), says: "its class has changed meanwhile"},
 		"no answer": {asked: func(_ *fakeAPI, w http.ResponseWriter) bool {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return true

@@ -22,6 +22,7 @@ type discoveredCase struct {
 	found   *discovery.Found
 	object  *corev1.PersistentVolume
 	class   discovery.Class
+	of      string // version of the VolumeDiscovery
 	verdict discovery.Verdict
 	ending  bool // its cleaning was still running when the ledger was copied, and none is wanted any more
 	// withdrawn: its PersistentVolume is to be deleted before a claim is bound to it.
@@ -32,7 +33,7 @@ type discoveredCase struct {
 
 // judge returns the verdicts on all paths, and the ledger that results from them.
 func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view discoveryView, volumes map[string]*corev1.PersistentVolume, duplicates map[string]string) (discovery.Ledger, []discoveredCase) {
-	cases := casesOf(view.found, volumes, view.classes)
+	cases := casesOf(view, volumes)
 	s.forgetGone(volumes)
 	s.holders.begin()
 	seen := map[string]bool{}
@@ -77,16 +78,16 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 }
 
 // casesOf returns a case for each path: those of the found disks, and those of PersistentVolumes without one.
-func casesOf(found []discovery.Found, volumes map[string]*corev1.PersistentVolume, classes []discovery.Class) (cases []discoveredCase) {
+func casesOf(view discoveryView, volumes map[string]*corev1.PersistentVolume) (cases []discoveredCase) {
 	byName := map[string]discovery.Class{}
-	for _, c := range classes {
+	for _, c := range view.classes {
 		byName[c.Name] = c
 	}
 	seen := map[string]bool{}
-	for i := range found {
-		f := &found[i]
+	for i := range view.found {
+		f := &view.found[i]
 		seen[f.Path] = true
-		cases = append(cases, discoveredCase{path: f.Path, found: f, object: volumes[f.Path], class: byName[f.Class]})
+		cases = append(cases, discoveredCase{path: f.Path, found: f, object: volumes[f.Path], class: byName[f.Class], of: view.of})
 	}
 	for at, v := range volumes {
 		if !seen[at] {
@@ -94,7 +95,7 @@ func casesOf(found []discovery.Found, volumes map[string]*corev1.PersistentVolum
 			if there && path.Dir(at) != class.Directory {
 				class = discovery.Class{}
 			}
-			cases = append(cases, discoveredCase{path: at, object: v, class: class})
+			cases = append(cases, discoveredCase{path: at, object: v, class: class, of: view.of})
 		}
 	}
 	return cases
@@ -309,7 +310,8 @@ func (s *discoverer) update(id string, change func(*discovery.Entry)) error {
 }
 
 // confirm confirms with the API server that a PersistentVolume is as it was judged, its claim is gone, and its
-// class still cleans.
+// class still cleans. The VolumeDiscovery must be the one that was scanned for: with another nodeSelector, the class may
+// have left this node.
 func (s *discoverer) confirm(ctx context.Context, c discoveredCase) error {
 	now, err := s.d.api.Volume(ctx, c.object.Name)
 	if err != nil {
@@ -333,7 +335,7 @@ func (s *discoverer) confirm(ctx context.Context, c discoveredCase) error {
 		return err
 	}
 	for i := range spec.Spec.Classes {
-		if one := classOf(&spec.Spec.Classes[i]); one == c.class && spec.DeletionTimestamp == nil {
+		if one := classOf(&spec.Spec.Classes[i]); one == c.class && spec.Version() == c.of && spec.DeletionTimestamp == nil {
 			return nil
 		}
 	}
