@@ -62,6 +62,7 @@ type Found struct {
 	Path  string // quoted, and with a Problem, if it is not UTF-8
 	Kind  Kind
 	Size  int64  // bytes
+	Start int64  // byte of its disk at which a partition begins; 0: it is no partition
 	Disk  string // identifies it among all others
 	// Aliases are IDs under which its data may be found elsewhere: of the devices that it is on, down to the
 	// disks.
@@ -234,7 +235,7 @@ func (f *finder) inspectDevice(one *Found) error {
 		return err
 	}
 	one.Number, one.Size, one.Disk, one.deviceID = number, int64(d.Size), d.ID, d.ID
-	one.Aliases = d.Under
+	one.Start, one.Aliases = int64(d.Start), d.Under
 	switch {
 	case d.ID == "":
 		return fmt.Errorf("%s cannot be distinguished from other disks: it has neither a WWN nor a serial number", d.Path)

@@ -11,8 +11,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/diskid"
 )
 
-// checkSameDevice fails unless the device that was found still has its ID, and no other disk has the
-// same ID: a link in /dev/disk/by-id could lead to either.
+// checkSameDevice fails unless the device that was found still has its ID and is the same partition, and no other disk
+// has the same ID: a link in /dev/disk/by-id could lead to either.
 func (h host) checkSameDevice(f Found) error {
 	d, err := h.Device(f.Number)
 	if err != nil {
@@ -20,6 +20,9 @@ func (h host) checkSameDevice(f Found) error {
 	}
 	if d.ID != f.Disk {
 		return fmt.Errorf("device %s is now in the place of %s, which was found here", d.ID, f.Disk)
+	}
+	if start := int64(d.Start); start != f.Start {
+		return fmt.Errorf("partition %s begins at byte %d of its disk, and began at byte %d when it was found", d.ID, start, f.Start)
 	}
 	return checkUniqueID(d.ID, h.Disks)
 }

@@ -38,6 +38,7 @@ type Verdict struct {
 	Message string
 	// MustBeEmpty: the path is Ready only if its emptiness is proved, and otherwise Refused.
 	MustBeEmpty bool
+	moved       bool // it is a partition elsewhere on its disk than before
 	// Entry is what to record; it must be durable before the verdict is published.
 	Entry Entry
 }
@@ -49,7 +50,8 @@ type Verdict struct {
 // A disk is cleaned only if clean is true, e records that this node has offered the disk, and its
 // PersistentVolume
 //   - is released, with the reclaim policy Delete, and is not being deleted,
-//   - was made of this very disk, and not of another one that was at its path before,
+//   - was made of this very disk, and not of another one that was at its path before, nor of a partition that had its
+//     number before,
 //   - is the last one that e records, unless there is none or the disk was cleaned after that one,
 //   - is not recorded in e as bound to another claim than it names.
 func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict {
@@ -65,12 +67,15 @@ func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict 
 		// The entry belongs to another disk, which has no PersistentVolume.
 		return verdict(e, Refused, "another disk is at %s: it is %s, but PersistentVolume %s was created for %s; the disk is not used", v.Path, found.Disk, v.Name, v.Disk)
 	}
+	if noted.movedTo(found) {
+		return verdict(noted, Refused, "the partition table has changed: %s was %d bytes long at byte %d of its disk, and is %d bytes long at byte %d, so it may be another claim's; nothing is cleaned: compare the table with the PersistentVolumes of the disk, and delete PersistentVolume %s once nobody needs its data", v.Disk, noted.Size, noted.Start, found.Size, found.Start, v.Name)
+	}
 	if out, outdated := judgeOutdated(noted, found.Path, v); outdated {
 		return out
 	}
 	noted.Path = found.Path
 	if !v.Released {
-		return judgeProvided(noted, v)
+		return judgeProvided(noted.at(found), v)
 	}
 	return judgeReleased(noted, v, clean)
 }
@@ -146,11 +151,13 @@ func judgeFree(found *Found, e Entry, now time.Time) Verdict {
 		return out
 	}
 	out.State, out.Entry.Path, out.Entry.Offered = Ready, found.Path, true
-	if !e.Offered {
+	out.Entry, out.moved = out.Entry.at(found), e.movedTo(found)
+	if !e.Offered || out.moved {
 		// Higher than all earlier numbers, even if their record is lost.
 		out.Entry.Offer = max(e.Offer+1, now.Unix())
-		// Its PersistentVolume was deleted by hand, so the data of any claim may still be on it.
-		out.MustBeEmpty = e.Volume != "" && !e.CleanedAfter(e.Volume)
+		// Its PersistentVolume was deleted by hand, or it had another number, so the data of any claim may still be
+		// on it.
+		out.MustBeEmpty = out.moved || e.Volume != "" && !e.CleanedAfter(e.Volume)
 	}
 	return out
 }
@@ -159,7 +166,10 @@ func judgeFree(found *Found, e Entry, now time.Time) Verdict {
 func (v Verdict) NotEmpty(was Entry, why error) Verdict {
 	was.Offered = false
 	what := "its PersistentVolume was deleted before the disk was cleaned"
-	if was.Volume == "" || was.CleanedAfter(was.Volume) {
+	switch {
+	case v.moved:
+		what = "the partition table has changed, so another partition may have had its data"
+	case was.Volume == "" || was.CleanedAfter(was.Volume):
 		what = "a disk that is a part of it, or of which it is a part, had a PersistentVolume that was deleted before it was cleaned"
 	}
 	return Verdict{State: Refused, Entry: was, Message: fmt.Sprintf("%s, and %v", what, why)}

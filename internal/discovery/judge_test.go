@@ -119,6 +119,41 @@ func TestACleanVolumeThatIsUsedAgain(t *testing.T) {
 	require.Equal(t, Cleaning, Judge(found(), again.Entry, aVolume(released, func(v *Volume) { v.ClaimUID = "claim-2" }), true, anytime).State)
 }
 
+// If a partition was deleted, the kernel numbers the logical ones behind it anew at the next boot. One that has
+// another's number is neither cleaned nor offered with its data.
+func TestJudgeOfPartitionsThatAreRenumbered(t *testing.T) {
+	at := func(start, size int64) *Found {
+		return found(func(f *Found) { f.Start, f.Size = start, size })
+	}
+	offered := Judge(at(1<<20, 1<<30), Entry{}, nil, true, anytime)
+	require.Equal(t, Ready, offered.State)
+	provided := Judge(at(1<<20, 1<<30), offered.Entry, aVolume(), true, anytime)
+	require.Equal(t, Provided, provided.State)
+	require.Equal(t, Cleaning, Judge(at(1<<20, 1<<30), provided.Entry, aVolume(released), true, anytime).State)
+	for _, other := range []*Found{at(5<<20, 1<<30), at(1<<20, 1<<29)} {
+		for _, v := range []*Volume{aVolume(), aVolume(released)} {
+			got := Judge(other, provided.Entry, v, true, anytime)
+			require.Equal(t, Refused, got.State)
+			require.Contains(t, got.Message, "the partition table has changed")
+			require.Equal(t, provided.Entry, got.Entry)
+		}
+		for _, was := range []Entry{offered.Entry, provided.Entry.Clean()} {
+			free := Judge(other, was, nil, true, anytime)
+			require.Equal(t, Ready, free.State)
+			require.True(t, free.MustBeEmpty)
+			require.Greater(t, free.Entry.Offer, was.Offer)
+			full := free.NotEmpty(was, errors.New("it holds a database"))
+			require.Equal(t, "the partition table has changed, so another partition may have had its data, and it holds a database", full.Message)
+			require.True(t, Judge(other, full.Entry, nil, true, anytime).MustBeEmpty, "until it is empty")
+			require.False(t, Judge(other, free.Entry, nil, true, anytime).MustBeEmpty)
+		}
+	}
+	old := Entry{Volume: "pv-1", Claim: "claim-1", Offer: 1}
+	require.EqualValues(t, 1<<20, Judge(at(1<<20, 1<<30), old, aVolume(), true, anytime).Entry.Start, "an earlier release has not recorded it")
+	require.Equal(t, Cleaning, Judge(at(1<<20, 1<<30), old, aVolume(released), true, anytime).State)
+	require.Zero(t, Judge(found(), old, aVolume(), true, anytime).Entry.Size, "a whole disk that grows stays the same")
+}
+
 // A bound PersistentVolume that was restored from a backup does not take over a disk that a newer one
 // has, and its release cleans nothing.
 func TestARestoredVolumeTakesNothingOver(t *testing.T) {

@@ -18,6 +18,10 @@ type Entry struct {
 	Path string `json:"path"`
 	// Aliases is Found.Aliases.
 	Aliases []string `json:"aliases,omitempty"`
+	// Start and Size are where a partition was when it was last offered or handed out: after a change of the partition
+	// table, another one may have its number. They are 0 if it is no partition, or an earlier release offered it.
+	Start int64 `json:"start,omitempty"`
+	Size  int64 `json:"size,omitempty"`
 	// Volume is the UID of the last PersistentVolume created for it, and Claim the UID of the claim
 	// that was last bound to that PersistentVolume.
 	Volume string `json:"volume,omitempty"`
@@ -68,6 +72,20 @@ func (e Entry) CleanedAfter(volume string) bool { return slices.Contains(e.Clean
 // discarded reports whether it was discarded after its last PersistentVolume.
 func (e Entry) discarded() bool {
 	return e.Erasure == Discard && e.Volume != "" && e.CleanedAfter(e.Volume)
+}
+
+// at returns the entry for a partition that is where f is.
+func (e Entry) at(f *Found) Entry {
+	e.Start, e.Size = 0, 0
+	if f.Start != 0 {
+		e.Start, e.Size = f.Start, f.Size
+	}
+	return e
+}
+
+// movedTo reports whether f is a partition elsewhere on its disk than the entry's.
+func (e Entry) movedTo(f *Found) bool {
+	return e.Start != 0 && f.Start != 0 && (e.Start != f.Start || e.Size != f.Size)
 }
 
 // Equal reports whether two entries are equal.

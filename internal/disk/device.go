@@ -15,9 +15,10 @@ import (
 
 // A Device is a block device of any kind: a disk, a partition, or one built on others.
 type Device struct {
-	Path       string // /dev/NAME, as the kernel calls it
-	Number     uint64 // as in stat's st_rdev
-	ID         string // identifies it among all others; empty if nothing does
+	Path       string       // /dev/NAME, as the kernel calls it
+	Number     uint64       // as in stat's st_rdev
+	ID         string       // identifies it among all others; empty if nothing does
+	Start      volume.Bytes // where it begins on its disk, if it is a partition
 	Size       volume.Bytes
 	ReadOnly   bool
 	Holders    []string // devices that are built on it
@@ -40,11 +41,15 @@ func (h Host) Device(number uint64) (Device, error) {
 	if err != nil {
 		return fail(err)
 	}
+	start, err := number64(dir, "start")
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // only partitions have one
+		return fail(err)
+	}
 	readOnly, err := number64(dir, "ro")
 	if err != nil {
 		return fail(err)
 	}
-	d.Size, d.ReadOnly = volume.Bytes(sectors)*512, readOnly != 0
+	d.Start, d.Size, d.ReadOnly = volume.Bytes(start)*512, volume.Bytes(sectors)*512, readOnly != 0
 	holders, err := os.ReadDir(filepath.Join(dir, "holders"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fail(err)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // link creates a symbolic link to a directory of /sys.
@@ -22,7 +24,7 @@ func TestDeviceNamesWhatItIsBuiltOn(t *testing.T) {
 	const sda, raid, secret = "devices/pci0/block/sda", "devices/virtual/block/md0", "devices/virtual/block/dm-0"
 	h := host(t,
 		sda+"/size=4096", sda+"/ro=0", sda+"/device/wwid=naa.1", sda+"/slaves/",
-		sda+"/sda2/size=2048", sda+"/sda2/ro=0", sda+"/sda2/partition=2",
+		sda+"/sda2/size=2048", sda+"/sda2/ro=0", sda+"/sda2/partition=2", sda+"/sda2/start=2048",
 		"devices/pci0/block/sdb/device/wwid=naa.2",
 		raid+"/size=2048", raid+"/ro=0", raid+"/md0p1/size=1024", raid+"/md0p1/ro=0", raid+"/md0p1/partition=1",
 		secret+"/size=1024", secret+"/ro=0", secret+"/dm/name=data1", secret+"/dm/uuid=CRYPT-LUKS2-1-data1",
@@ -32,12 +34,17 @@ func TestDeviceNamesWhatItIsBuiltOn(t *testing.T) {
 	h.link(t, secret+"/slaves/md0p1", raid+"/md0p1")
 	for n, c := range []struct {
 		dir   string
+		start volume.Bytes
 		under []string
-	}{{sda, nil}, {sda + "/sda2", nil}, {raid, []string{"naa.1-part2", "naa.2"}}, {raid + "/md0p1", []string{"naa.1-part2", "naa.2"}}, {secret, []string{"naa.1-part2", "naa.2"}}} {
+	}{
+		{sda, 0, nil}, {sda + "/sda2", volume.MiB, nil}, {raid, 0, []string{"naa.1-part2", "naa.2"}},
+		{raid + "/md0p1", 0, []string{"naa.1-part2", "naa.2"}}, {secret, 0, []string{"naa.1-part2", "naa.2"}},
+	} {
 		h.link(t, "dev/block/8:"+string(rune('0'+n)), c.dir)
 		d, err := h.Device(unix.Mkdev(8, uint32(n)))
 		require.NoError(t, err)
 		require.Equal(t, c.under, d.Under, c.dir)
+		require.Equal(t, c.start, d.Start, c.dir)
 	}
 	require.NoError(t, os.RemoveAll(filepath.Join(h.Sys, "devices/pci0/block/sdb")))
 	_, err := h.Device(unix.Mkdev(8, 4))
