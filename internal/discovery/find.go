@@ -164,7 +164,7 @@ func entriesOf(c Class, mounts []*mountinfo.Info) ([]string, error) {
 	}
 	var out []string
 	for _, e := range list {
-		matches, err := c.matches(e.Name())
+		matches, err := c.Matches(e.Name())
 		if err != nil {
 			return nil, fmt.Errorf("discover volumes of StorageClass %s: namePattern %q: %w", c.Name, c.Pattern, err)
 		}

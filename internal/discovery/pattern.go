@@ -2,8 +2,8 @@ package discovery
 
 import "path"
 
-// matches reports whether a name matches one of the patterns of the class.
-func (c Class) matches(name string) (bool, error) {
+// Matches reports whether a name matches one of the patterns of the class.
+func (c Class) Matches(name string) (bool, error) {
 	found := c.Pattern == ""
 	for _, one := range patternsOf(c.Pattern) {
 		matches, err := path.Match(one, name)

@@ -354,6 +354,26 @@ func TestDiscoveredThatIsNotEmpty(t *testing.T) {
 	})
 }
 
+// A disk whose class no longer matches its name is not missing, so nobody is advised to delete its claim.
+func TestDiscoveredOutsideTheNamePattern(t *testing.T) {
+	t.Parallel()
+	for state, change := range map[flexlvmv1.DiscoveredState]func(*corev1.PersistentVolume){
+		flexlvmv1.DiscoveredProvided: func(*corev1.PersistentVolume) {},
+		flexlvmv1.DiscoveredKept:     pvReleased,
+	} {
+		t.Run(string(state), func(t *testing.T) {
+			t.Parallel()
+			r, disks := newDiscoveryRig(t)
+			r.offered()
+			disks.found, r.api.discovery.Spec.Classes[0].NamePattern = nil, "nvme*,b"
+			r.api.put(static("pv-1", change))
+			r.start()
+			require.Equal(t, "no class of the VolumeDiscovery has this path on this node any longer, so nothing is cleaned", r.discoveredIs(state).Message)
+			require.Zero(t, disks.cleanings())
+		})
+	}
+}
+
 // If a disk is gone, or another one is in its place, the state is reported and the disk is not cleaned.
 func TestDiscoveredThatIsMissing(t *testing.T) {
 	t.Parallel()

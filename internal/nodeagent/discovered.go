@@ -91,14 +91,20 @@ func casesOf(view discoveryView, volumes map[string]*corev1.PersistentVolume) (c
 	}
 	for at, v := range volumes {
 		if !seen[at] {
-			class, there := byName[v.Spec.StorageClassName]
-			if there && path.Dir(at) != class.Directory {
+			class := byName[v.Spec.StorageClassName]
+			if !discovers(class, at) {
 				class = discovery.Class{}
 			}
 			cases = append(cases, discoveredCase{path: at, object: v, class: class, of: view.of})
 		}
 	}
 	return cases
+}
+
+// discovers reports whether a class discovers what is at a path.
+func discovers(c discovery.Class, at string) bool {
+	matches, err := c.Matches(path.Base(at))
+	return err == nil && matches && path.Dir(at) == c.Directory
 }
 
 // undeclared returns the verdict on a PersistentVolume whose path no class of this node has.
