@@ -251,6 +251,9 @@ func (f *finder) inspectDirectory(ctx context.Context, one *Found, c Class, moun
 	at, count := mountAt(mounts, one.Path)
 	one.Kind = Filesystem
 	if count == 0 {
+		if path.Base(one.Path) == lostAndFound {
+			return errors.New("it belongs to the file system that it is in: a repair of that puts files there, of any volume in it")
+		}
 		if one.Kind = Directory; c.Sharing < AllDirectories {
 			return errors.New("nothing is mounted here: it is a plain directory; mount a file system, or give the class directories: All")
 		}

@@ -131,6 +131,13 @@ func TestFindOfDirectories(t *testing.T) {
 	require.Empty(t, plain.Problem)
 	require.Equal(t, "fs-u-1:"+p.dir+"/plain", plain.Disk)
 
+	p.make(lostAndFound)
+	all = p.find(func(c *Class) { c.Sharing = AllDirectories })
+	require.Contains(t, all[lostAndFound].Problem, "a repair of that puts files there")
+	require.Empty(t, all[lostAndFound].Disk)
+	p.mount(filepath.Join(p.dir, lostAndFound), "/srv/c")
+	require.Empty(t, p.find(bound)[lostAndFound].Problem, "a directory is mounted there")
+
 	p.mount(p.make("below"), "/srv/a/below")
 	all = p.find(bound)
 	for _, name := range []string{"a", "below"} {
