@@ -121,7 +121,9 @@ func judgeProvided(noted Entry, v *Volume) Verdict {
 // judgeReleased is Judge if the PersistentVolume is released.
 func judgeReleased(noted Entry, v *Volume, clean bool) Verdict {
 	another := noted.Volume == v.UID && noted.Claim != "" && v.ClaimUID != noted.Claim
-	noted.Volume = v.UID
+	if noted.Volume != v.UID { // the claim that is recorded is another PersistentVolume's
+		noted = noted.HandedOut(v.UID)
+	}
 	switch {
 	case !v.Delete:
 		return verdict(noted, Kept, "its claim %s is gone, and the reclaim policy is Retain: clean it by hand and delete PersistentVolume %s", v.Claim, v.Name)

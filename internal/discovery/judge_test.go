@@ -166,6 +166,21 @@ func TestARestoredVolumeTakesNothingOver(t *testing.T) {
 	require.Equal(t, newer, then.Entry)
 }
 
+// The claim of the last PersistentVolume is not taken for one of the next, which was kept at first.
+func TestReleasedAfterItWasKept(t *testing.T) {
+	was := Entry{Path: "/mnt/fast/a", Volume: "pv-0", Claim: "claim-0", Cleaned: []string{"pv-0"}, Offer: 2}
+	retained := Judge(found(), was, aVolume(released, func(v *Volume) { v.Delete = false }), true, anytime)
+	require.Equal(t, Kept, retained.State)
+	deleting := Judge(found(), was, aVolume(released, func(v *Volume) { v.Deleting = true }), true, anytime)
+	require.Equal(t, Refused, deleting.State)
+	kept := Judge(found(), was, aVolume(released), false, anytime)
+	require.Equal(t, Kept, kept.State)
+	for _, e := range []Entry{retained.Entry, deleting.Entry, kept.Entry} {
+		require.Equal(t, "pv-1", e.Volume)
+		require.Equal(t, Cleaning, Judge(found(), e, aVolume(released), true, anytime).State)
+	}
+}
+
 // An interrupted erasure starts from the beginning if the PersistentVolume was in use again in between.
 func TestUseAfterHalfAnErasure(t *testing.T) {
 	half := Entry{Path: "/mnt/fast/a", Volume: "pv-1", Claim: "claim-1", Offer: 1, Offset: 1 << 29}
