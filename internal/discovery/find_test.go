@@ -134,6 +134,7 @@ func TestFindOfDirectories(t *testing.T) {
 	p.make(lostAndFound)
 	all = p.find(func(c *Class) { c.Sharing = AllDirectories })
 	require.Contains(t, all[lostAndFound].Problem, "a repair of that puts files there")
+	require.Equal(t, Directory, all[lostAndFound].Kind)
 	require.Empty(t, all[lostAndFound].Disk)
 	p.mount(filepath.Join(p.dir, lostAndFound), "/srv/c")
 	require.Empty(t, p.find(bound)[lostAndFound].Problem, "a directory is mounted there")
