@@ -235,7 +235,7 @@ func (f *finder) inspectDevice(one *Found) error {
 		return err
 	}
 	one.Number, one.Size, one.Disk, one.deviceID = number, int64(d.Size), d.ID, d.ID
-	one.Start, one.Aliases = int64(d.Start), d.Under
+	one.Start, one.Aliases = int64(d.Start), aliasesOf(d.Under)
 	switch {
 	case d.ID == "":
 		return fmt.Errorf("%s cannot be distinguished from other disks: it has neither a WWN nor a serial number", d.Path)
@@ -332,10 +332,7 @@ func (f *finder) identify(ctx context.Context, one *Found, at *mountinfo.Info, c
 		return fmt.Errorf("the path %s in its file system is too long: with the UUID it has %d bytes, and at most %d are possible; move it up", one.Root, len(name), maxDiskID)
 	}
 	one.Disk = name
-	one.Aliases = d.Under
-	if d.ID != "" {
-		one.Aliases = append([]string{d.ID}, d.Under...)
-	}
+	one.Aliases = aliasesOf(append([]string{d.ID}, d.Under...))
 	return nil
 }
 

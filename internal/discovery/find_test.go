@@ -170,12 +170,12 @@ func TestFindOfMountsThatAreRefused(t *testing.T) {
 // A mapping, or the file system on it, has the names of the disks below it.
 func TestFindOfMappings(t *testing.T) {
 	p := newPlace(t)
-	p.under = []string{"naa.1", "naa.2"}
+	p.under = []string{"naa.1", "t10.ATA_QEMU_HARDDISK_QM00001", "naa.2"}
 	p.mount(p.make("whole"), "/")
 	require.Equal(t, []string{"naa.5000", "naa.1", "naa.2"}, p.find()["whole"].Aliases)
 	mapping := Found{Path: "/mnt/raw/a"}
 	require.NoError(t, p.finder.inspectDevice(&mapping))
-	require.Equal(t, p.under, mapping.Aliases)
+	require.Equal(t, []string{"naa.1", "naa.2"}, mapping.Aliases, "other machines have a disk of the same ID")
 }
 
 // If the directory of a class cannot be listed, the class is unseen, which does not mean

@@ -47,6 +47,25 @@ func checkUniqueID(id string, listDisks func() ([]disk.Disk, error)) error {
 	return fmt.Errorf("%s report the same ID, %s: they are paths to one disk (multipath), or copies with the same serial number; combine the paths with multipathd, unplug all but one, or give each disk its own serial number", strings.Join(devices, " and "), shared)
 }
 
+// CheckDistinct fails if disks of other machines are known to have the same ID: another one could take this one's place,
+// and its PersistentVolume would seem to have the disks of all other nodes.
+func (f *Found) CheckDistinct() error {
+	if f.Kind != Device || !diskid.Common(f.Disk) {
+		return nil
+	}
+	return fmt.Errorf("disks of other machines have the same ID, %s; make a file system on it and mount that here, or give the disk a serial number of its own", f.Disk)
+}
+
+// aliasesOf returns those of the IDs that distinguish a disk from those of other machines.
+func aliasesOf(ids []string) (out []string) {
+	for _, id := range ids {
+		if id != "" && !diskid.Common(id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
 // A dirID identifies a directory to the kernel. A later mount there, or a new directory of the same
 // name, has another ID.
 type dirID struct{ mount, inode uint64 }

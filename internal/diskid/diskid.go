@@ -4,6 +4,7 @@
 package diskid
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -73,6 +74,13 @@ func PartitionOf(part, whole string) bool {
 	number, there := strings.CutPrefix(part, whole+"-part")
 	return there && whole != "" && number != "" && strings.Trim(number, "0123456789") == ""
 }
+
+// commonIDs match the IDs of disks whose serial numbers are the same on every machine: Google's disks on NVMe, whose
+// serial numbers begin with nvme_card, and QEMU's default on SATA.
+var commonIDs = regexp.MustCompile(`^(nvme\.1ae0-6e766d655f63617264|t10\.ATA_QEMU_HARDDISK_QM[0-9]{5}(-part[0-9]+)?$)`)
+
+// Common reports whether disks of other machines are known to have the same ID.
+func Common(id string) bool { return commonIDs.MatchString(id) }
 
 // parseFilesystem splits the name of a file system, or of a directory of one.
 func parseFilesystem(disk string) (uuid, root string, is bool) {

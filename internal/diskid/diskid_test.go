@@ -31,6 +31,22 @@ func TestNamesOverlap(t *testing.T) {
 	}
 }
 
+func TestCommon(t *testing.T) {
+	for id, want := range map[string]bool{
+		"nvme.1ae0-6e766d655f6361726430-6e766d655f6361726430-00000001":       true,
+		"nvme.1ae0-6e766d655f6361726430-6e766d655f6361726430-00000001-part1": true,
+		"nvme.1ae0-53303031-6e766d655f6361726430-00000001":                   false,
+		"nvme.1d0f-6e766d655f6361726430-6e766d655f6361726430-00000001":       false,
+		"t10.ATA_QEMU_HARDDISK_QM00001":                                      true,
+		"t10.ATA_QEMU_HARDDISK_QM00001-part2":                                true,
+		"t10.ATA_QEMU_HARDDISK_disk-1":                                       false,
+		"serial-QM00001":                                                     false,
+		"fs-QM00001":                                                         false,
+	} {
+		require.Equal(t, want, Common(id), id)
+	}
+}
+
 func TestAliases(t *testing.T) {
 	two := Names{ID: "fs-u", Aliases: []string{"dm-1", "naa.1"}}
 	require.Equal(t, "dm-1,naa.1", two.JoinAliases())

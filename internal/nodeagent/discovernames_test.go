@@ -49,6 +49,22 @@ func TestDiscoveredDiskOfAnotherNodeUnderAnotherName(t *testing.T) {
 	}
 }
 
+// A disk whose ID is the same on every machine is not offered, so no other node's disk is taken for it. One that has a
+// PersistentVolume keeps that.
+func TestDiscoveredWithACommonID(t *testing.T) {
+	t.Parallel()
+	const common = "nvme.1ae0-6e766d655f6361726430-6e766d655f6361726430-00000001"
+	r, disks := newDiscoveryRig(t)
+	disks.found[0].Disk = common
+	r.api.put(ofNode2(common))
+	r.start()
+	require.Equal(t, "disks of other machines have the same ID, "+common+"; make a file system on it and mount that here, or give the disk a serial number of its own",
+		r.discoveredIs(flexlvmv1.DiscoveredRefused).Message)
+	r.api.remove("static-b")
+	r.api.put(static("pv-1", func(v *corev1.PersistentVolume) { v.Annotations[flexlvmv1.AnnotationDisk] = common }))
+	r.discoveredIs(flexlvmv1.DiscoveredProvided)
+}
+
 // If the file system of a PersistentVolume is not mounted, a link to its disk does not lead to another disk; nor does
 // the file system on the disk of a PersistentVolume.
 func TestDiscoveredDiskOfAnUnmountedFilesystem(t *testing.T) {

@@ -97,11 +97,18 @@ func (s *discoverer) listHolders(ctx context.Context) error {
 
 // refuseUnofferable refuses a disk without a PersistentVolume that is offered, or about to be, if it must not be offered.
 func (s *discoverer) refuseUnofferable(ctx context.Context, c *discoveredCase, ledger discovery.Ledger, volumes map[string]*corev1.PersistentVolume) {
-	if c.verdict.State != discovery.Ready || s.refuseIfNotEmpty(ctx, c, ledger) {
+	if c.verdict.State != discovery.Ready {
 		return
 	}
 	was := ledger[c.id()]
-	var err error
+	err := c.found.CheckDistinct()
+	if err != nil {
+		c.refuse(was, err.Error())
+		return
+	}
+	if s.refuseIfNotEmpty(ctx, c, ledger) {
+		return
+	}
 	c.filesystem, err = s.disks.CheckOfferable(ctx, *c.found, c.class, c.verdict.Entry)
 	if err == nil && c.verdict.Entry.OwnerUnknown() {
 		c.verdict.Entry.Owner, err = s.disks.Owner(*c.found)
