@@ -65,7 +65,7 @@ func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict 
 	}
 	if found.Disk != v.Disk {
 		// The entry belongs to another disk, which has no PersistentVolume.
-		return verdict(e, Refused, "another disk is at %s: it is %s, but PersistentVolume %s was created for %s; the disk is not used", v.Path, found.Disk, v.Name, v.Disk)
+		return verdict(e, Refused, "another disk is at %s, and kubelet gives pods whatever is there: %s. It is %s, and PersistentVolume %s was created for %s; it is neither offered nor cleaned", v.Path, v.stopPods(), found.Disk, v.Name, v.Disk)
 	}
 	if noted.movedTo(found) {
 		return verdict(noted, Refused, "the partition table has changed: %s was %d bytes long at byte %d of its disk, and is %d bytes long at byte %d, so it may be another claim's; nothing is cleaned: compare the table with the PersistentVolumes of the disk, and delete PersistentVolume %s once nobody needs its data", v.Disk, noted.Size, noted.Start, found.Size, found.Start, v.Name)
@@ -78,6 +78,14 @@ func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict 
 		return judgeProvided(noted.at(found), v)
 	}
 	return judgeReleased(noted, v, clean)
+}
+
+// stopPods returns what to do if another disk is at the path of the PersistentVolume.
+func (v *Volume) stopPods() string {
+	if v.Claim == "" {
+		return "delete the PersistentVolume, or give its disk the path back"
+	}
+	return fmt.Sprintf("stop the pods of claim %s until its disk has the path again", v.Claim)
 }
 
 func verdict(noted Entry, s State, format string, args ...any) Verdict {
