@@ -68,7 +68,7 @@ func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict 
 		return verdict(e, Refused, "another disk is at %s, and kubelet gives pods whatever is there: %s. It is %s, and PersistentVolume %s was created for %s; it is neither offered nor cleaned", v.Path, v.stopPods(), found.Disk, v.Name, v.Disk)
 	}
 	if noted.movedTo(found) {
-		return verdict(noted, Refused, "the partition table has changed: %s was %d bytes long at byte %d of its disk, and is %d bytes long at byte %d, so it may be another claim's; nothing is cleaned: compare the table with the PersistentVolumes of the disk, and delete PersistentVolume %s once nobody needs its data", v.Disk, noted.Size, noted.Start, found.Size, found.Start, v.Name)
+		return verdict(noted, Refused, "the partition table has changed (%d bytes at byte %d before, %d at byte %d now), so the partition may hold another claim's data, and nothing is cleaned: delete PersistentVolume %s once nobody needs the data", noted.Size, noted.Start, found.Size, found.Start, v.Name)
 	}
 	if out, outdated := judgeOutdated(noted, found.Path, v); outdated {
 		return out
