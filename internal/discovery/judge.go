@@ -180,7 +180,7 @@ func (v Verdict) NotEmpty(was Entry, why error) Verdict {
 	case v.moved:
 		what = "the partition table has changed, so another partition may have had its data"
 	case was.Volume == "" || was.CleanedAfter(was.Volume):
-		what = "a disk that is a part of it, or of which it is a part, had a PersistentVolume that was deleted before it was cleaned"
+		what = "it, a part of it, or what it is a part of had another PersistentVolume, and was not cleaned since"
 	}
 	return Verdict{State: Refused, Entry: was, Message: fmt.Sprintf("%s, and %v", what, why)}
 }

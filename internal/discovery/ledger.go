@@ -153,12 +153,20 @@ func ReadLedger(file string) (Ledger, error) {
 	return out, nil
 }
 
-// Uncleaned returns the UIDs of the PersistentVolumes that had the disk, a part of it, or what it
-// is a part of, under another ID, and after which neither was cleaned.
-func (l Ledger) Uncleaned(disk diskid.Names) (volumes []string) {
+// overlaps reports whether the entry with this ID is of a partition that was, at least in part, where f is on its disk.
+func (e Entry) overlaps(id string, f *Found) bool {
+	return e.Start != 0 && f.Start != 0 && diskid.SamePartitioned(id, f.Disk) && e.Start < f.Start+f.Size && f.Start < e.Start+e.Size
+}
+
+// Uncleaned returns the UIDs of the PersistentVolumes that had what was found, a part of it, or what it is a part of,
+// under another ID, and after which neither was cleaned.
+func (l Ledger) Uncleaned(f *Found) (volumes []string) {
 	for id, e := range l {
 		other := diskid.Names{ID: id, Aliases: e.Aliases}
-		if id != disk.ID && other.Overlap(disk) && e.Volume != "" && !e.CleanedAfter(e.Volume) && !l[disk.ID].CleanedAfter(e.Volume) {
+		if id == f.Disk || !other.Overlap(f.Names()) && !e.overlaps(id, f) {
+			continue
+		}
+		if e.Volume != "" && !e.CleanedAfter(e.Volume) && !l[f.Disk].CleanedAfter(e.Volume) {
 			volumes = append(volumes, e.Volume)
 		}
 	}

@@ -75,6 +75,12 @@ func PartitionOf(part, whole string) bool {
 	return there && whole != "" && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
+// SamePartitioned reports whether two IDs are of partitions of the same disk.
+func SamePartitioned(a, b string) bool {
+	end := strings.LastIndex(a, "-part")
+	return end > 0 && PartitionOf(a, a[:end]) && PartitionOf(b, a[:end])
+}
+
 // commonIDs match the IDs of disks whose serial numbers are the same on every machine: Google's disks on NVMe, whose
 // serial numbers begin with nvme_card, and QEMU's default on SATA.
 var commonIDs = regexp.MustCompile(`^(nvme\.1ae0-6e766d655f63617264|t10\.ATA_QEMU_HARDDISK_QM[0-9]{5}(-part[0-9]+)?$)`)

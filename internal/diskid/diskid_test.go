@@ -31,6 +31,19 @@ func TestNamesOverlap(t *testing.T) {
 	}
 }
 
+func TestSamePartitioned(t *testing.T) {
+	for ids, want := range map[[2]string]bool{
+		{"naa.1-part1", "naa.1-part12"}: true,
+		{"naa.1-part1", "naa.2-part1"}:  false,
+		{"naa.1-part1", "naa.1"}:        false,
+		{"naa.1-parts", "naa.1-part2"}:  false,
+		{"fs-u", "fs-v"}:                false,
+	} {
+		require.Equal(t, want, SamePartitioned(ids[0], ids[1]), ids)
+		require.Equal(t, want, SamePartitioned(ids[1], ids[0]), ids)
+	}
+}
+
 func TestCommon(t *testing.T) {
 	for id, want := range map[string]bool{
 		"nvme.1ae0-6e766d655f6361726430-6e766d655f6361726430-00000001":       true,

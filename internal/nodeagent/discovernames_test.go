@@ -113,7 +113,7 @@ func TestDiscoveredUnderAnotherNameIsNotEmpty(t *testing.T) {
 			require.NoError(t, c.was.Write(r.config.DiscoveredFile))
 			disks.found, disks.named, disks.full = []discovery.Found{c.found}, c.named, errors.New("it holds a database")
 			r.start()
-			require.Contains(t, r.discoveredIs(flexlvmv1.DiscoveredRefused).Message, "had a PersistentVolume that was deleted before it was cleaned, and it holds a database")
+			require.Contains(t, r.discoveredIs(flexlvmv1.DiscoveredRefused).Message, "had another PersistentVolume, and was not cleaned since, and it holds a database")
 			disks.with(func() { disks.full = nil })
 			r.api.putDiscovery()
 			r.discoveredIs(flexlvmv1.DiscoveredReady)

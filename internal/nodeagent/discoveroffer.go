@@ -131,7 +131,9 @@ func (s *discoverer) refuseUnofferable(ctx context.Context, c *discoveredCase, l
 
 // refuseIfNotEmpty refuses a disk that must be empty, and is not, or not for certain.
 func (s *discoverer) refuseIfNotEmpty(ctx context.Context, c *discoveredCase, ledger discovery.Ledger) (refused bool) {
-	was, others := ledger[c.id()], ledger.Uncleaned(c.names())
+	named := *c.found
+	named.Aliases = c.names().Aliases
+	was, others := ledger[c.id()], ledger.Uncleaned(&named)
 	if !c.verdict.MustBeEmpty && len(others) == 0 {
 		return false
 	}
