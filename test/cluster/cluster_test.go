@@ -67,6 +67,27 @@ func TestPodsRunOnEveryNodeAndReachEachOther(t *testing.T) {
 		require.Contains(t, inPod("ping -c 1 -w 10 "+addresses[1-i]), "1 packets received", "a pod on another node")
 		require.Equal(t, "from "+node+"\n", inPod("cat >/tmp/x <<E\nfrom $NODE\nE\ncat /tmp/x"))
 	}
+	requireExec(ctx, t, "on-"+nodes[0])
+}
+
+// requireExec checks that Exec returns what a command prints, and the reason for a failure, also if the command did not
+// start.
+func requireExec(ctx context.Context, t *testing.T, pod string) {
+	t.Helper()
+	out, err := shared.Exec(ctx, "default", pod, "sh", "-c", "printf %s \"$1\"", "sh", "a b&c")
+	require.NoError(t, err)
+	require.Equal(t, "a b&c", out)
+	out, err = shared.Exec(ctx, "default", pod, "sh", "-c", "echo before; echo reason >&2; exit 3")
+	require.ErrorContains(t, err, "exit code 3: reason")
+	require.Equal(t, "before\n", out)
+	_, err = shared.Exec(ctx, "default", "no-such-pod", "true")
+	require.ErrorContains(t, err, `404 Not Found: {"kind":"Status"`)
+	_, err = shared.Exec(ctx, "default", pod, "/no/such/program")
+	require.ErrorContains(t, err, "/no/such/program")
+	soon, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	_, err = shared.Exec(soon, "default", pod, "sleep", "60")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
 func TestServiceAccountsAreSubjectToRBAC(t *testing.T) {

@@ -3,6 +3,7 @@
 package gc_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"strconv"

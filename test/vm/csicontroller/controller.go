@@ -13,8 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/csicontroller"
@@ -43,6 +46,10 @@ type controller struct {
 
 func newController(engine *node.Engine) *controller {
 	server := fake.NewClientset()
+	server.PrependReactor("create", "persistentvolumes", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		a.(clienttesting.CreateAction).GetObject().(*corev1.PersistentVolume).UID = uuid.NewUUID() // as the API server does
+		return false, nil, nil
+	})
 	snapshots := &csicontroller.Snapshots{Room: room{}, Now: time.Now, Seen: func(name string) (*corev1.PersistentVolume, error) {
 		return server.CoreV1().PersistentVolumes().Get(context.Background(), name, metav1.GetOptions{})
 	}}
