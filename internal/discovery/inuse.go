@@ -168,7 +168,7 @@ func kindOf(signature string) string { return signature[strings.LastIndex(signat
 
 // isMember reports whether a device with this signature is part of a group of devices.
 func isMember(signature string) bool {
-	return slices.ContainsFunc(memberSignatures, func(kind string) bool { return strings.Contains(signature, kind) })
+	return slices.ContainsFunc(memberSignatures, func(kind string) bool { return strings.Contains(kindOf(signature), kind) })
 }
 
 // isPart reports whether the data of a device with this signature belongs to another device or program. A disk is not

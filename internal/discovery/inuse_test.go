@@ -25,7 +25,7 @@ func TestSignatures(t *testing.T) {
 		"0x8,uuid,,vdo":                     {false, true},
 		"0x1ffffe00,,,lsi_mega_raid_member": {false, true},
 		"0x438,uuid,team_member,ext4":       {true, true},
-		"0x0,uuid,data,xfs":                 {true, true},
+		"0x0,uuid,swapdata,xfs":             {true, true},
 	} {
 		run := commandtest.Func(func(...string) (string, error) { return "# offset,uuid,label,type\n" + line + "\n", nil })
 		offer, clean := checkSignatures(t.Context(), run, "/dev/x", isPart), checkSignatures(t.Context(), run, "/dev/x", isMember)
