@@ -252,8 +252,8 @@ func (f *finder) inspectDirectory(ctx context.Context, one *Found, c Class, moun
 	one.Kind = Filesystem
 	if count == 0 {
 		one.Kind = Directory
-		if err := checkPlainDirectory(one.Path, c); err != nil {
-			return err
+		if c.Sharing < AllDirectories {
+			return errors.New("nothing is mounted here: it is a plain directory; mount a file system, or give the class directories: All")
 		}
 		if at = mountOf(mounts, one.Path); at == nil {
 			return errors.New("the mount that it is on cannot be found")
@@ -294,17 +294,6 @@ func (f *finder) inspectDirectory(ctx context.Context, one *Found, c Class, moun
 		return err
 	}
 	one.Size = int64(size.Blocks) * size.Frsize
-	return nil
-}
-
-// checkPlainDirectory fails if a directory where nothing is mounted cannot become a volume of the class.
-func checkPlainDirectory(at string, c Class) error {
-	switch {
-	case path.Base(at) == lostAndFound:
-		return errors.New("it belongs to the file system that it is in: a repair of that puts files there, of any volume in it")
-	case c.Sharing < AllDirectories:
-		return errors.New("nothing is mounted here: it is a plain directory; mount a file system, or give the class directories: All")
-	}
 	return nil
 }
 

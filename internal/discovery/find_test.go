@@ -133,11 +133,15 @@ func TestFindOfDirectories(t *testing.T) {
 
 	p.make(lostAndFound)
 	all = p.find(func(c *Class) { c.Sharing = AllDirectories })
-	require.Contains(t, all[lostAndFound].Problem, "a repair of that puts files there")
-	require.Equal(t, Directory, all[lostAndFound].Kind)
-	require.Empty(t, all[lostAndFound].Disk)
+	lost := all[lostAndFound]
+	require.ErrorContains(t, lost.CheckNew(), "a repair of that puts files there")
+	require.Empty(t, lost.Problem, "a PersistentVolume of an earlier release stays")
+	require.Equal(t, Directory, lost.Kind)
+	require.Equal(t, "fs-u-1:"+p.dir+"/lost+found", lost.Disk)
 	p.mount(filepath.Join(p.dir, lostAndFound), "/srv/c")
-	require.Empty(t, p.find(bound)[lostAndFound].Problem, "a directory is mounted there")
+	lost = p.find(bound)[lostAndFound]
+	require.Empty(t, lost.Problem)
+	require.NoError(t, lost.CheckNew(), "a directory is mounted there")
 
 	p.mount(p.make("below"), "/srv/a/below")
 	all = p.find(bound)

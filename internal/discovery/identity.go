@@ -3,6 +3,7 @@ package discovery
 import (
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -47,13 +48,17 @@ func checkUniqueID(id string, listDisks func() ([]disk.Disk, error)) error {
 	return fmt.Errorf("%s report the same ID, %s: they are paths to one disk (multipath), or copies with the same serial number; combine the paths with multipathd, unplug all but one, or give each disk its own serial number", strings.Join(devices, " and "), shared)
 }
 
-// CheckDistinct fails if disks of other machines are known to have the same ID: another one could take this one's place,
-// and its PersistentVolume would seem to have the disks of all other nodes.
-func (f *Found) CheckDistinct() error {
-	if f.Kind != Device || !diskid.Common(f.Disk) {
-		return nil
+// CheckNew fails if no PersistentVolume may be created for f, although one that exists stays as it is. If disks of other
+// machines are known to have the same ID, another one could take this one's place, and its PersistentVolume would seem to
+// have the disks of all other nodes.
+func (f *Found) CheckNew() error {
+	switch {
+	case f.Kind == Device && diskid.Common(f.Disk):
+		return fmt.Errorf("disks of other machines have the same ID, %s; make a file system on it and mount that here, or give the disk a serial number of its own", f.Disk)
+	case f.Kind == Directory && !f.Mounted && path.Base(f.Path) == lostAndFound:
+		return errors.New("it belongs to the file system that it is in: a repair of that puts files there, of any volume in it")
 	}
-	return fmt.Errorf("disks of other machines have the same ID, %s; make a file system on it and mount that here, or give the disk a serial number of its own", f.Disk)
+	return nil
 }
 
 // aliasesOf returns those of the IDs that distinguish a disk from those of other machines.

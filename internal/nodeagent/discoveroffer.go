@@ -101,7 +101,7 @@ func (s *discoverer) refuseUnofferable(ctx context.Context, c *discoveredCase, l
 		return
 	}
 	was := ledger[c.id()]
-	err := c.found.CheckDistinct()
+	err := c.found.CheckNew()
 	if err != nil {
 		c.refuse(was, err.Error())
 		return
