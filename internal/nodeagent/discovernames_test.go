@@ -148,6 +148,12 @@ func TestDiscoveredNamesAreReported(t *testing.T) {
 	disks.named = "fs-u"
 	r.start()
 	require.Equal(t, "fs-u", r.discoveredIs(flexlvmv1.DiscoveredReady).Aliases)
+	disks.with(func() { disks.found[0].Aliases = []string{strings.Repeat("x", 1020), "naa.1"} })
+	r.api.putDiscovery()
+	r.eventually(func() bool {
+		all := r.status().Discovered
+		return len(all) == 1 && all[0].Aliases == "fs-u,naa.1"
+	}, "the name of its file system is not the first")
 	disks.with(func() { disks.found, disks.named = []discovery.Found{asFilesystem}, "" })
 	r.api.putDiscovery()
 	r.eventually(func() bool {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,11 +22,12 @@ func namesOf(v *corev1.PersistentVolume) diskid.Names {
 	return diskid.ParseNames(v.Annotations[flexlvmv1.AnnotationDisk], v.Annotations[flexlvmv1.AnnotationDiskAliases])
 }
 
-// names returns what the found disk is called.
+// names returns what the found disk is called. The file system's name is first, because an annotation may have no room
+// for all.
 func (c *discoveredCase) names() diskid.Names {
 	out := c.found.Names()
 	if c.filesystem != "" {
-		out.Aliases = append(slices.Clone(out.Aliases), c.filesystem)
+		out.Aliases = append([]string{c.filesystem}, out.Aliases...)
 	}
 	return out
 }
