@@ -15,8 +15,8 @@ const maxAliases = 1024
 // Names are the names of one disk or file system.
 type Names struct {
 	ID string
-	// Aliases are IDs under which the same data may be found elsewhere: of the device that a file system
-	// is on, or of the file system on a device.
+	// Aliases are IDs under which the same data may be found elsewhere: of the devices that it is on, or of the file
+	// system on a device.
 	Aliases []string
 }
 
@@ -49,6 +49,23 @@ func (n Names) JoinAliases() string {
 // all file systems on a disk, and all directories of each, have the disk's ID as an alias.
 func (n Names) Overlap(other Names) bool {
 	return Overlap(n.ID, other.ID) || n.aliasOverlaps(other.ID) || other.aliasOverlaps(n.ID)
+}
+
+// localPrefixes begin the IDs that are unique on one machine only: those of loop devices have the path of a file, and those
+// of plain dm-crypt the name of the mapping.
+var localPrefixes = []string{"loop-", "dm-CRYPT-PLAIN-"}
+
+// OverlapElsewhere is Overlap for disks of two machines. It ignores aliases that are unique on one machine only.
+func (n Names) OverlapElsewhere(other Names) bool {
+	return n.withoutLocal().Overlap(other.withoutLocal())
+}
+
+func (n Names) withoutLocal() Names {
+	isLocal := func(id string) bool {
+		return slices.ContainsFunc(localPrefixes, func(prefix string) bool { return strings.HasPrefix(id, prefix) })
+	}
+	n.Aliases = slices.DeleteFunc(slices.Clone(n.Aliases), isLocal)
+	return n
 }
 
 func (n Names) aliasOverlaps(id string) bool {

@@ -31,6 +31,20 @@ func TestNamesOverlap(t *testing.T) {
 	}
 }
 
+// Two machines may each have a loop device of a file with the same path, or a mapping with the same name.
+func TestNamesOverlapOfTwoMachines(t *testing.T) {
+	for _, id := range []string{"loop-/srv/disk.img", "loop-/srv/disk.img-part1", "dm-CRYPT-PLAIN-secret"} {
+		mounted, device := Names{ID: "fs-u", Aliases: []string{id}}, Names{ID: id}
+		require.True(t, mounted.Overlap(device), id)
+		require.False(t, mounted.OverlapElsewhere(device), id)
+		require.False(t, device.OverlapElsewhere(mounted), id)
+		require.Equal(t, []string{id}, mounted.Aliases)
+	}
+	for _, id := range []string{"naa.1", "dm-CRYPT-LUKS2-1", "dm-LVM-1"} {
+		require.True(t, Names{ID: "fs-u", Aliases: []string{"loop-/srv/disk.img", id}}.OverlapElsewhere(Names{ID: id}), id)
+	}
+}
+
 func TestSamePartitioned(t *testing.T) {
 	for ids, want := range map[[2]string]bool{
 		{"naa.1-part1", "naa.1-part12"}: true,

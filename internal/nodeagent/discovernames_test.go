@@ -49,6 +49,23 @@ func TestDiscoveredDiskOfAnotherNodeUnderAnotherName(t *testing.T) {
 	}
 }
 
+// Another node's loop device of a file with the same path is another disk: it hinders neither the offer nor the cleaning
+// of a file system.
+func TestDiscoveredOnALoopDeviceAsOnAnotherNode(t *testing.T) {
+	t.Parallel()
+	const loop = "loop-/srv/disk.img"
+	r, disks := newDiscoveryRig(t)
+	disks.found = []discovery.Found{asFilesystem}
+	disks.found[0].Aliases = []string{loop}
+	theirs := ofNode2(loop)
+	theirs.Spec.Local.Path = "/mnt/fast/b"
+	r.api.put(theirs)
+	r.start()
+	r.discoveredIs(flexlvmv1.DiscoveredReady)
+	r.api.put(static("pv-1", pvReleased, func(v *corev1.PersistentVolume) { v.Annotations[flexlvmv1.AnnotationDisk] = "fs-u" }))
+	r.discoveredIs(flexlvmv1.DiscoveredCleaned)
+}
+
 // A disk whose ID is the same on every machine is not offered, so no other node's disk is taken for it. One that has a
 // PersistentVolume keeps that.
 func TestDiscoveredWithACommonID(t *testing.T) {

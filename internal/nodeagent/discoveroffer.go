@@ -42,10 +42,10 @@ type holders struct {
 func (h *holders) begin() { h.listed, h.err = false, nil }
 
 // of returns the PersistentVolume of an overlapping disk: the disk itself, a part of it, or the whole that it
-// is part of.
+// is part of. This node's own are compared by takenElsewhere, too.
 func (h *holders) of(disk diskid.Names) *holder {
 	for i := range h.all {
-		if h.all[i].disk.Overlap(disk) {
+		if h.all[i].disk.OverlapElsewhere(disk) {
 			return &h.all[i]
 		}
 	}

@@ -57,7 +57,11 @@ func (s *discoverer) checkOnlyVolume(ctx context.Context, v *corev1.PersistentVo
 		if other.Name == v.Name || other.Spec.Local == nil {
 			return false
 		}
-		return names.Overlap(namesOf(other)) || persistentvolume.SharePath(other, v)
+		overlaps := names.OverlapElsewhere
+		if other.Labels[flexlvmv1.LabelDiscoveredOn] == v.Labels[flexlvmv1.LabelDiscoveredOn] {
+			overlaps = names.Overlap
+		}
+		return overlaps(namesOf(other)) || persistentvolume.SharePath(other, v)
 	})
 	if err != nil {
 		return err

@@ -27,7 +27,12 @@ func (c *Controller) takenBy(wanted *corev1.PersistentVolume) (reason, why strin
 		if v.Name == wanted.Name {
 			continue
 		}
-		if disk := namesOf(v); disk.Overlap(namesOf(wanted)) {
+		disk := namesOf(v)
+		overlaps := disk.OverlapElsewhere
+		if v.Labels[flexlvmv1.LabelDiscoveredOn] == wanted.Labels[flexlvmv1.LabelDiscoveredOn] {
+			overlaps = disk.Overlap
+		}
+		if overlaps(namesOf(wanted)) {
 			return "DiskTaken", fmt.Sprintf("PersistentVolume %s (%s, %s on node %s) has the disk; offer it at one path of one node only, and delete that PersistentVolume only once nobody needs its data", v.Name, disk.ID, v.Spec.Local.Path, v.Labels[flexlvmv1.LabelDiscoveredOn])
 		}
 		if persistentvolume.SharePath(v, wanted) {

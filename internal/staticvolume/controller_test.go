@@ -171,6 +171,24 @@ func TestADiskIsTakenOnce(t *testing.T) {
 	}
 }
 
+// Loop devices of files with the same path are one disk on one node, and two on two nodes.
+func TestLoopDevicesOfTwoNodes(t *testing.T) {
+	const loop = "loop-/srv/disk.img"
+	for node, want := range map[string]int{"n1": 1, "n2": 2} {
+		w := newWorld(t)
+		w.node("n2", map[string]string{corev1.LabelHostname: "host-2"})
+		w.found().Aliases = loop
+		second := w.report.DeepCopy()
+		second.Name, second.Status.Discovered[0].Disk, second.Status.Discovered[0].Path = node, loop, "/mnt/fast/b"
+		if node == w.report.Name {
+			w.report.Status.Discovered = append(w.report.Status.Discovered, second.Status.Discovered[0])
+		} else {
+			require.NoError(t, w.c.NodeStorages.GetStore().Add(second))
+		}
+		require.Len(t, w.round(), want, node)
+	}
+}
+
 func TestMountOptionsAreThoseOfTheClass(t *testing.T) {
 	w := newWorld(t)
 	w.class(func(c *storagev1.StorageClass) { c.MountOptions = []string{"rw", "noatime", "noexec"} })
