@@ -39,6 +39,9 @@ type Verdict struct {
 	// MustBeEmpty: the path is Ready only if its emptiness is proved, and otherwise Refused.
 	MustBeEmpty bool
 	moved       bool // it is a partition elsewhere on its disk than before
+	// Grown: it is a partition in use that was extended. It is Provided only if Ledger.GrownOver returns nothing: its
+	// cleaning would erase that data, too.
+	Grown bool
 	// Entry is what to record; it must be durable before the verdict is published.
 	Entry Entry
 }
@@ -51,7 +54,7 @@ type Verdict struct {
 // PersistentVolume
 //   - is released, with the reclaim policy Delete, and is not being deleted,
 //   - was made of this very disk, and not of another one that was at its path before, nor of a partition that had its
-//     number before,
+//     number before, if e records where that was,
 //   - is the last one that e records, unless there is none or the disk was cleaned after that one,
 //   - is not recorded in e as bound to another claim than it names.
 func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict {
@@ -67,7 +70,9 @@ func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict 
 		// The entry belongs to another disk, which has no PersistentVolume.
 		return verdict(e, Refused, "another disk is at %s, and kubelet gives pods whatever is there: %s. It is %s, and PersistentVolume %s was created for %s; it is neither offered nor cleaned", v.Path, v.stopPods(), found.Disk, v.Name, v.Disk)
 	}
-	if noted.movedTo(found) {
+	// A partition that was extended after its release may hold data that nobody has seen there.
+	grown := !v.Released && noted.grownTo(found)
+	if noted.movedTo(found) && !grown {
 		return verdict(noted, Refused, "the partition table has changed (%d bytes at byte %d before, %d at byte %d now), so the partition may hold another claim's data, and nothing is cleaned: delete PersistentVolume %s once nobody needs the data", noted.Size, noted.Start, found.Size, found.Start, v.Name)
 	}
 	if out, outdated := judgeOutdated(noted, found.Path, v); outdated {
@@ -75,7 +80,9 @@ func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict 
 	}
 	noted.Path = found.Path
 	if !v.Released {
-		return judgeProvided(noted.at(found), v)
+		out := judgeProvided(noted.at(found), v)
+		out.Grown = grown
+		return out
 	}
 	return judgeReleased(noted, v, clean)
 }
@@ -161,7 +168,10 @@ func judgeFree(found *Found, e Entry, now time.Time) Verdict {
 		return out
 	}
 	out.State, out.Entry.Path, out.Entry.Offered = Ready, found.Path, true
-	out.Entry, out.moved = out.Entry.at(found), e.movedTo(found)
+	// While its offer stands, no PersistentVolume was seen that could have put data there. Ledger.Uncleaned finds the
+	// partitions into which it was extended.
+	grown := e.Offered && e.grownTo(found)
+	out.Entry, out.moved = out.Entry.at(found), e.movedTo(found) && !grown
 	if !e.Offered || out.moved {
 		// Higher than all earlier numbers, even if their record is lost.
 		out.Entry.Offer = max(e.Offer+1, now.Unix())
@@ -180,7 +190,7 @@ func (v Verdict) NotEmpty(was Entry, why error) Verdict {
 	case v.moved:
 		what = "the partition table has changed, so another partition may have had its data"
 	case was.Volume == "" || was.CleanedAfter(was.Volume):
-		what = "it, a part of it, or what it is a part of had another PersistentVolume, and was not cleaned since"
+		what = "it had another PersistentVolume under another name, or a part of it had one, or the disk that it is on, and it was not cleaned since"
 	}
 	return Verdict{State: Refused, Entry: was, Message: fmt.Sprintf("%s, and %v", what, why)}
 }

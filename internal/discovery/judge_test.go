@@ -155,6 +155,32 @@ func TestJudgeOfPartitionsThatAreRenumbered(t *testing.T) {
 	require.Zero(t, Judge(found(), old, aVolume(), true, anytime).Entry.Size, "a whole disk that grows stays the same")
 }
 
+// A partition that is extended stays the same, also after its release, if that was seen before.
+func TestJudgeOfPartitionsThatGrow(t *testing.T) {
+	at := func(start, size int64) *Found {
+		return found(func(f *Found) { f.Start, f.Size = start, size })
+	}
+	offered := Judge(at(1<<20, 1<<30), Entry{}, nil, true, anytime)
+	free := Judge(at(1<<20, 1<<31), offered.Entry, nil, true, anytime)
+	require.Equal(t, Ready, free.State)
+	require.False(t, free.MustBeEmpty)
+	require.EqualValues(t, 1<<31, free.Entry.Size)
+	require.Equal(t, offered.Entry.Offer, free.Entry.Offer)
+
+	provided := Judge(at(1<<20, 1<<30), offered.Entry, aVolume(), true, anytime)
+	require.False(t, provided.Grown)
+	unseen := Judge(at(1<<20, 1<<31), offered.Entry, aVolume(released), true, anytime)
+	require.Equal(t, Refused, unseen.State, "it was not seen while the claim had it")
+	require.True(t, Judge(at(1<<20, 1<<31), unseen.Entry, nil, true, anytime).MustBeEmpty, "its PersistentVolume was deleted then")
+	require.Equal(t, Refused, Judge(at(5<<20, 1<<31), provided.Entry, aVolume(), true, anytime).State, "it is a larger partition elsewhere")
+	grown := Judge(at(1<<20, 1<<31), provided.Entry, aVolume(), true, anytime)
+	require.Equal(t, Provided, grown.State, grown.Message)
+	require.True(t, grown.Grown)
+	require.EqualValues(t, 1<<31, grown.Entry.Size)
+	require.False(t, Judge(at(1<<20, 1<<31), grown.Entry, aVolume(), true, anytime).Grown)
+	require.Equal(t, Cleaning, Judge(at(1<<20, 1<<31), grown.Entry, aVolume(released), true, anytime).State)
+}
+
 // A bound PersistentVolume that was restored from a backup does not take over a disk that a newer one
 // has, and its release cleans nothing.
 func TestARestoredVolumeTakesNothingOver(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -86,6 +87,11 @@ func (e Entry) at(f *Found) Entry {
 // movedTo reports whether f is a partition elsewhere on its disk than the entry's.
 func (e Entry) movedTo(f *Found) bool {
 	return e.Start != 0 && f.Start != 0 && (e.Start != f.Start || e.Size != f.Size)
+}
+
+// grownTo reports whether f is the entry's partition, which was extended at its end.
+func (e Entry) grownTo(f *Found) bool {
+	return e.Start != 0 && e.Start == f.Start && e.Size < f.Size
 }
 
 // Equal reports whether two entries are equal.
@@ -172,6 +178,17 @@ func (l Ledger) Uncleaned(f *Found) (volumes []string) {
 	}
 	slices.Sort(volumes)
 	return slices.Compact(volumes)
+}
+
+// GrownOver returns the ID of another partition that was, at least in part, where f is on its disk, and was not cleaned
+// after its last PersistentVolume; empty if there is none.
+func (l Ledger) GrownOver(f *Found) string {
+	for _, id := range slices.Sorted(maps.Keys(l)) {
+		if e := l[id]; id != f.Disk && e.overlaps(id, f) && e.Volume != "" && !e.CleanedAfter(e.Volume) && !l[f.Disk].CleanedAfter(e.Volume) {
+			return id
+		}
+	}
+	return ""
 }
 
 // Withdraw records that only what is in seen is still offered, and that the erasure of everything

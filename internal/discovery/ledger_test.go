@@ -36,6 +36,12 @@ func TestUncleaned(t *testing.T) {
 		require.Equal(t, want, other.Uncleaned(&Found{Disk: "naa.1-part6", Start: start, Size: 1 << 30}), "it was partition 7 before, if it is where that was")
 		require.Empty(t, other.Uncleaned(&Found{Disk: "naa.2-part6", Start: start, Size: 1 << 30}), "of another disk")
 	}
+	for size, want := range map[int64]string{1 << 30: "", 1<<30 + 512: "naa.1-part7"} {
+		require.Equal(t, want, other.GrownOver(&Found{Disk: "naa.1-part6", Start: 6 << 30, Size: size}))
+	}
+	cleaned := Ledger{"naa.1-part7": other["naa.1-part7"], "naa.1-part6": {Cleaned: []string{"pv-1"}}}
+	require.Empty(t, cleaned.GrownOver(&Found{Disk: "naa.1-part6", Start: 6 << 30, Size: 2 << 30}), "it was cleaned there")
+	require.Empty(t, Ledger{"naa.1-part7": other["naa.1-part7"].Clean()}.GrownOver(&Found{Disk: "naa.1-part6", Start: 6 << 30, Size: 2 << 30}))
 	e := Entry{Volume: "pv-2", Offset: 7, Erasure: Discard}.Empty([]string{"pv-1"})
 	require.Equal(t, Entry{Volume: "pv-2", Cleaned: []string{"pv-1", "pv-2"}}, e)
 	require.Equal(t, []string{"pv-1"}, Entry{}.Empty([]string{"pv-1"}).Cleaned, "it had none of its own")

@@ -47,6 +47,7 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 		if why := view.unseen[c.storageClass()]; why != nil && c.found == nil {
 			c.refuse(ledger[id], "it cannot be examined, so nothing is cleaned: "+why.Error())
 		}
+		c.refuseGrownOver(ledger)
 		if v, taken := c.takenElsewhere(ledger[id], volumes); taken {
 			c.verdict = v
 		}

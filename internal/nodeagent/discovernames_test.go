@@ -130,7 +130,7 @@ func TestDiscoveredUnderAnotherNameIsNotEmpty(t *testing.T) {
 			require.NoError(t, c.was.Write(r.config.DiscoveredFile))
 			disks.found, disks.named, disks.full = []discovery.Found{c.found}, c.named, errors.New("it holds a database")
 			r.start()
-			require.Contains(t, r.discoveredIs(flexlvmv1.DiscoveredRefused).Message, "had another PersistentVolume, and was not cleaned since, and it holds a database")
+			require.Contains(t, r.discoveredIs(flexlvmv1.DiscoveredRefused).Message, "it had another PersistentVolume under another name, or a part of it had one, or the disk that it is on, and it was not cleaned since, and it holds a database")
 			disks.with(func() { disks.full = nil })
 			r.api.putDiscovery()
 			r.discoveredIs(flexlvmv1.DiscoveredReady)
@@ -138,6 +138,46 @@ func TestDiscoveredUnderAnotherNameIsNotEmpty(t *testing.T) {
 				e := l[c.found.Disk]
 				return e.CleanedAfter("pv-0") && strings.Join(e.Aliases, " ") == strings.Join(c.found.Aliases, " ")
 			}, "its names, or that it is empty, are not noted")
+		})
+	}
+}
+
+// A partition that is extended while a claim has it is cleaned once it is released, unless it has reached into the data of
+// another PersistentVolume.
+func TestDiscoveredPartitionThatGrows(t *testing.T) {
+	t.Parallel()
+	const part = "naa.5000-part1"
+	for name, c := range map[string]struct {
+		neighbour discovery.Entry
+		want      flexlvmv1.DiscoveredState
+	}{
+		"into free space":     {discovery.Entry{Path: "/mnt/fast/b", Start: 4 << 30, Size: 1 << 30, Volume: "pv-0"}, flexlvmv1.DiscoveredCleaned},
+		"over a clean one":    {discovery.Entry{Path: "/mnt/fast/b", Start: 2 << 30, Size: 1 << 30, Volume: "pv-0", Cleaned: []string{"pv-0"}}, flexlvmv1.DiscoveredCleaned},
+		"over another's data": {discovery.Entry{Path: "/mnt/fast/b", Start: 2 << 30, Size: 1 << 30, Volume: "pv-0"}, flexlvmv1.DiscoveredRefused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, disks := newDiscoveryRig(t)
+			require.NoError(t, discovery.Ledger{
+				part: {Path: "/mnt/fast/a", Offer: 1, Start: 1 << 30, Size: 1 << 30}, "naa.5000-part2": c.neighbour,
+			}.Write(r.config.DiscoveredFile))
+			disks.found[0].Disk, disks.found[0].Start, disks.found[0].Size = part, 1<<30, 2<<30
+			named := func(v *corev1.PersistentVolume) { v.Annotations[flexlvmv1.AnnotationDisk] = part }
+			r.api.put(static("pv-1", named))
+			r.start()
+			if c.want == flexlvmv1.DiscoveredRefused {
+				require.Contains(t, r.discoveredIs(c.want).Message, "the partition was extended over naa.5000-part2")
+			} else {
+				r.discoveredIs(flexlvmv1.DiscoveredProvided)
+			}
+			r.api.put(static("pv-1", named, pvReleased))
+			require.Equal(t, c.want, r.discoveredIs(c.want).State)
+			if c.want == flexlvmv1.DiscoveredRefused {
+				r.eventually(func() bool {
+					return strings.Contains(r.discoveredIs(c.want).Message, "the partition table has changed")
+				}, "its release is not examined")
+				require.Zero(t, disks.cleanings())
+			}
 		})
 	}
 }

@@ -32,6 +32,19 @@ func (c *discoveredCase) names() diskid.Names {
 	return out
 }
 
+// refuseGrownOver refuses a partition that was extended over one with the data of another PersistentVolume. Its former size
+// stays recorded, so it is not cleaned while it has this one.
+func (c *discoveredCase) refuseGrownOver(ledger discovery.Ledger) {
+	if !c.verdict.Grown {
+		return
+	}
+	if other := ledger.GrownOver(c.found); other != "" {
+		noted, was := c.verdict.Entry, ledger[c.id()]
+		noted.Start, noted.Size = was.Start, was.Size
+		c.refuse(noted, fmt.Sprintf("the partition was extended over %s, which had a PersistentVolume and was not cleaned since, so nothing is cleaned: delete PersistentVolume %s once nobody needs the data", other, c.object.Name))
+	}
+}
+
 // takenElsewhere returns the verdict on a disk without a PersistentVolume, if one of another path of this node
 // was created from the same disk or an overlapping one, perhaps under another name.
 func (c *discoveredCase) takenElsewhere(was discovery.Entry, volumes map[string]*corev1.PersistentVolume) (out discovery.Verdict, taken bool) {
