@@ -67,6 +67,8 @@ type Found struct {
 	// Aliases are IDs under which its data may be found elsewhere: of the devices that it is on, down to the
 	// disks.
 	Aliases []string
+	// AliasesUnknown is why Aliases may be incomplete.
+	AliasesUnknown error
 	// Problem is why it cannot become a volume; empty if it can.
 	Problem string
 
@@ -235,7 +237,7 @@ func (f *finder) inspectDevice(one *Found) error {
 		return err
 	}
 	one.Number, one.Size, one.Disk, one.deviceID = number, int64(d.Size), d.ID, d.ID
-	one.Start, one.Aliases = int64(d.Start), aliasesOf(d.Under)
+	one.Start, one.Aliases, one.AliasesUnknown = int64(d.Start), aliasesOf(d.Under), d.UnderUnknown
 	switch {
 	case d.ID == "":
 		return fmt.Errorf("%s cannot be distinguished from other disks: it has neither a WWN nor a serial number", d.Path)
@@ -321,7 +323,7 @@ func (f *finder) identify(ctx context.Context, one *Found, at *mountinfo.Info, c
 		return fmt.Errorf("the path %s in its file system is too long: with the UUID it has %d bytes, and at most %d are possible; move it up", one.Root, len(name), maxDiskID)
 	}
 	one.Disk = name
-	one.Aliases = aliasesOf(append([]string{d.ID}, d.Under...))
+	one.Aliases, one.AliasesUnknown = aliasesOf(append([]string{d.ID}, d.Under...)), d.UnderUnknown
 	return nil
 }
 

@@ -53,6 +53,8 @@ func checkUniqueID(id string, listDisks func() ([]disk.Disk, error)) error {
 // have the disks of all other nodes.
 func (f *Found) CheckNew() error {
 	switch {
+	case f.AliasesUnknown != nil:
+		return fmt.Errorf("cannot determine all disks that it is on; replace the missing one, or remove it from the volume group or RAID: %w", f.AliasesUnknown)
 	case f.Kind == Device && diskid.Common(f.Disk):
 		return fmt.Errorf("disks of other machines have the same ID, %s; make a file system on it and mount that here, or give the disk a serial number of its own", f.Disk)
 	case f.Kind == Directory && !f.Mounted && path.Base(f.Path) == lostAndFound:

@@ -25,6 +25,8 @@ type Device struct {
 	Under      []string // IDs of the devices that it is built on, down to the disks
 	Partitions bool     // the kernel knows partitions of it
 	Mapping    string   // its name in /dev/mapper; empty if it is not a mapping
+	// UnderUnknown is why Under may be incomplete, for example because a disk of a RAID was removed.
+	UnderUnknown error
 }
 
 // Device describes the block device with a number. A partition is identified by its disk and its
@@ -57,9 +59,7 @@ func (h Host) Device(number uint64) (Device, error) {
 	for _, e := range holders {
 		d.Holders = append(d.Holders, e.Name())
 	}
-	if d.Under, err = under(dir); err != nil {
-		return fail(err)
-	}
+	d.Under, d.UnderUnknown = under(dir)
 	parts, err := filepath.Glob(filepath.Join(dir, "*", "partition"))
 	if err != nil {
 		return fail(err)
@@ -72,7 +72,8 @@ func (h Host) Device(number uint64) (Device, error) {
 	return d, nil
 }
 
-// under returns the IDs of the devices that a device, or the disk of a partition, is built on, down to the disks.
+// under returns the IDs of the devices that a device, or the disk of a partition, is built on, down to the disks; with an
+// error, those that it could determine. The kernel lists a disk that was removed until nothing uses it.
 func under(dir string) (ids []string, err error) {
 	if _, err := os.Stat(filepath.Join(dir, "partition")); err == nil {
 		dir = filepath.Dir(dir)
@@ -81,22 +82,21 @@ func under(dir string) (ids []string, err error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
+	err = nil
 	for _, e := range slaves {
-		slave, err := filepath.EvalSymlinks(filepath.Join(dir, "slaves", e.Name()))
-		if err != nil {
-			return nil, err
+		slave, failed := filepath.EvalSymlinks(filepath.Join(dir, "slaves", e.Name()))
+		if failed != nil {
+			err = errors.Join(err, failed)
+			continue
 		}
 		if id := identifyAny(slave); id != "" {
 			ids = append(ids, id)
 		}
-		further, err := under(slave)
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, further...)
+		further, failed := under(slave)
+		ids, err = append(ids, further...), errors.Join(err, failed)
 	}
 	slices.Sort(ids)
-	return slices.Compact(ids), nil
+	return slices.Compact(ids), err
 }
 
 func number64(dir, file string) (int64, error) { return number(filepath.Join(dir, file)) }

@@ -43,10 +43,13 @@ func TestDeviceNamesWhatItIsBuiltOn(t *testing.T) {
 		h.link(t, "dev/block/8:"+string(rune('0'+n)), c.dir)
 		d, err := h.Device(unix.Mkdev(8, uint32(n)))
 		require.NoError(t, err)
+		require.NoError(t, d.UnderUnknown, c.dir)
 		require.Equal(t, c.under, d.Under, c.dir)
 		require.Equal(t, c.start, d.Start, c.dir)
 	}
 	require.NoError(t, os.RemoveAll(filepath.Join(h.Sys, "devices/pci0/block/sdb")))
-	_, err := h.Device(unix.Mkdev(8, 4))
-	require.ErrorContains(t, err, "block/sdb", "that it is on another disk as well must not be overlooked")
+	degraded, err := h.Device(unix.Mkdev(8, 4))
+	require.NoError(t, err, "it works without that disk")
+	require.ErrorContains(t, degraded.UnderUnknown, "block/sdb", "that it is on another disk as well must not be overlooked")
+	require.Equal(t, []string{"naa.1-part2"}, degraded.Under)
 }

@@ -67,7 +67,9 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 			c.verdict.Entry.Offset = 0
 		}
 		if id != "" && c.found != nil && c.found.Disk == id {
-			c.verdict.Entry.Aliases = c.found.Aliases
+			if c.found.AliasesUnknown == nil || len(c.verdict.Entry.Aliases) == 0 {
+				c.verdict.Entry.Aliases = c.found.Aliases
+			}
 			ledger[id], seen[id] = c.verdict.Entry, true
 		}
 	}

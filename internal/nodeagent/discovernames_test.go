@@ -49,6 +49,25 @@ func TestDiscoveredDiskOfAnotherNodeUnderAnotherName(t *testing.T) {
 	}
 }
 
+// A mapping that has lost a disk, and works without it, keeps its PersistentVolume and its recorded names, but is neither
+// offered nor cleaned.
+func TestDiscoveredWithoutOneOfItsDisks(t *testing.T) {
+	t.Parallel()
+	r, disks := newDiscoveryRig(t)
+	require.NoError(t, discovery.Ledger{"naa.5000": {Path: "/mnt/fast/a", Offer: 1, Aliases: []string{"naa.1", "naa.2"}}}.Write(r.config.DiscoveredFile))
+	disks.found[0].Aliases, disks.found[0].AliasesUnknown = []string{"naa.1"}, errors.New("naa.2 is gone")
+	r.start()
+	require.Contains(t, r.discoveredIs(flexlvmv1.DiscoveredRefused).Message, "cannot determine all disks that it is on")
+	r.api.put(static("pv-1"))
+	r.discoveredIs(flexlvmv1.DiscoveredProvided)
+	r.api.put(static("pv-1", pvReleased))
+	r.eventually(func() bool {
+		return strings.Contains(r.discoveredIs(flexlvmv1.DiscoveredCleaning).Message, "naa.2 is gone")
+	}, "it does not say why it is not cleaned")
+	require.Zero(t, disks.cleanings())
+	r.noted(func(l discovery.Ledger) bool { return strings.Join(l["naa.5000"].Aliases, " ") == "naa.1 naa.2" }, "a name is lost")
+}
+
 // Another node's loop device of a file with the same path is another disk: it hinders neither the offer nor the cleaning
 // of a file system.
 func TestDiscoveredOnALoopDeviceAsOnAnotherNode(t *testing.T) {

@@ -103,7 +103,7 @@ func (s *discoverer) refuseUnofferable(ctx context.Context, c *discoveredCase, l
 	was := ledger[c.id()]
 	err := c.found.CheckNew()
 	if err != nil {
-		c.refuse(was, err.Error())
+		c.refuseForNow(was, err.Error())
 		return
 	}
 	if s.refuseIfNotEmpty(ctx, c, ledger) {

@@ -64,6 +64,9 @@ func (c *discoveredCase) takenElsewhere(was discovery.Entry, volumes map[string]
 // checkOnlyVolume fails if another PersistentVolume, flexlvm's or not, has the disk on any node, or on this node has
 // its path or one above or below it. found is its disk.
 func (s *discoverer) checkOnlyVolume(ctx context.Context, v *corev1.PersistentVolume, found *discovery.Found) error {
+	if found.AliasesUnknown != nil {
+		return fmt.Errorf("cannot determine all disks that it is on, one of which may have another PersistentVolume: %w", found.AliasesUnknown)
+	}
 	names := namesOf(v)
 	names.Aliases = append(names.Aliases, found.Aliases...)
 	others, err := s.d.api.VolumesWithoutNodeLabel(ctx, func(other *corev1.PersistentVolume) bool {
