@@ -18,6 +18,10 @@ type Discovered struct {
 	// disk.
 	// +optional
 	Disk string `json:"disk,omitempty"`
+	// Aliases identify what else holds the same data, separated by commas: the devices that it is on, down to the
+	// disks, and the file system on a device.
+	// +optional
+	Aliases string `json:"aliases,omitempty"`
 	// State is Ready, Provided, Cleaning, Cleaned, Kept, Refused or Missing.
 	State DiscoveredState `json:"state"`
 	// Offer is the number of the last offer of this entry. Each time the entry becomes Ready, it is set to the

@@ -47,6 +47,8 @@ const (
 	LabelDiscoveredOn = "flexlvm.io/discovered-on"
 	// AnnotationDisk identifies the file system or disk.
 	AnnotationDisk = "flexlvm.io/disk"
+	// AnnotationDiskAliases is Discovered.Aliases.
+	AnnotationDiskAliases = "flexlvm.io/disk-aliases"
 	// AnnotationOffer is Discovered.Offer.
 	AnnotationOffer = "flexlvm.io/offer"
 	// Discoverer is the value of the annotation pv.kubernetes.io/provisioned-by. Because of it, Kubernetes

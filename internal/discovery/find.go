@@ -62,7 +62,13 @@ type Found struct {
 	Path  string // quoted, and with a Problem, if it is not UTF-8
 	Kind  Kind
 	Size  int64  // bytes
+	Start int64  // byte of its disk at which a partition begins; 0: it is no partition
 	Disk  string // identifies it among all others
+	// Aliases are IDs under which its data may be found elsewhere: of the devices that it is on, down to the
+	// disks.
+	Aliases []string
+	// AliasesUnknown is why Aliases may be incomplete.
+	AliasesUnknown error
 	// Problem is why it cannot become a volume; empty if it can.
 	Problem string
 
@@ -77,6 +83,9 @@ type Found struct {
 
 	deviceID string // ID of the device that it is, or is on; empty if that has none
 }
+
+// Names returns what the disk or file system is called.
+func (f *Found) Names() diskid.Names { return diskid.Names{ID: f.Disk, Aliases: f.Aliases} }
 
 // host is what a finder needs from the machine.
 type host struct {
@@ -157,7 +166,7 @@ func entriesOf(c Class, mounts []*mountinfo.Info) ([]string, error) {
 	}
 	var out []string
 	for _, e := range list {
-		matches, err := c.matches(e.Name())
+		matches, err := c.Matches(e.Name())
 		if err != nil {
 			return nil, fmt.Errorf("discover volumes of StorageClass %s: namePattern %q: %w", c.Name, c.Pattern, err)
 		}
@@ -172,37 +181,6 @@ func entriesOf(c Class, mounts []*mountinfo.Info) ([]string, error) {
 // the same. It shows the path in quotes, which no other entry has: other paths begin with a slash.
 func refuseNonUTF8(one Found) Found {
 	return Found{Class: one.Class, Path: strconv.Quote(one.Path), Problem: "its name is not UTF-8; rename it"}
-}
-
-// matches reports whether a name matches one of the patterns of the class.
-func (c Class) matches(name string) (bool, error) {
-	found := c.Pattern == ""
-	for _, one := range patternsOf(c.Pattern) {
-		matches, err := path.Match(one, name)
-		if err != nil {
-			return false, err
-		}
-		found = found || matches
-	}
-	return found, nil
-}
-
-// patternsOf splits a list at its commas, except at those that belong to a pattern: within [], or
-// after a backslash.
-func patternsOf(list string) (out []string) {
-	begin, within := 0, false
-	for i := 0; i < len(list); i++ {
-		switch c := list[i]; {
-		case c == '\\':
-			i++
-		case c == '[' || c == ']':
-			within = c == '['
-		case c == ',' && !within:
-			out = append(out, list[begin:i])
-			begin = i + 1
-		}
-	}
-	return append(out, list[begin:])
 }
 
 // inspect determines what is at a path; its error is why that cannot become a volume.
@@ -259,6 +237,7 @@ func (f *finder) inspectDevice(one *Found) error {
 		return err
 	}
 	one.Number, one.Size, one.Disk, one.deviceID = number, int64(d.Size), d.ID, d.ID
+	one.Start, one.Aliases, one.AliasesUnknown = int64(d.Start), aliasesOf(d.Under), d.UnderUnknown
 	switch {
 	case d.ID == "":
 		return fmt.Errorf("%s cannot be distinguished from other disks: it has neither a WWN nor a serial number", d.Path)
@@ -274,7 +253,8 @@ func (f *finder) inspectDirectory(ctx context.Context, one *Found, c Class, moun
 	at, count := mountAt(mounts, one.Path)
 	one.Kind = Filesystem
 	if count == 0 {
-		if one.Kind = Directory; c.Sharing < AllDirectories {
+		one.Kind = Directory
+		if c.Sharing < AllDirectories {
 			return errors.New("nothing is mounted here: it is a plain directory; mount a file system, or give the class directories: All")
 		}
 		if at = mountOf(mounts, one.Path); at == nil {
@@ -343,6 +323,7 @@ func (f *finder) identify(ctx context.Context, one *Found, at *mountinfo.Info, c
 		return fmt.Errorf("the path %s in its file system is too long: with the UUID it has %d bytes, and at most %d are possible; move it up", one.Root, len(name), maxDiskID)
 	}
 	one.Disk = name
+	one.Aliases, one.AliasesUnknown = aliasesOf(append([]string{d.ID}, d.Under...)), d.UnderUnknown
 	return nil
 }
 

@@ -25,6 +25,7 @@ type place struct {
 	number uint64 // of the device that the directory is really on
 	mounts []*mountinfo.Info
 	uuid   string
+	under  []string // IDs of the devices below the device
 	whole  []disk.Disk
 	asked  int
 	finder finder
@@ -43,7 +44,7 @@ func newPlace(t *testing.T) *place {
 			if n != p.number {
 				return disk.Device{}, errors.New("no such device")
 			}
-			return disk.Device{Path: "/dev/sdx", Number: n, ID: "naa.5000", Size: 1 << 30}, nil
+			return disk.Device{Path: "/dev/sdx", Number: n, ID: "naa.5000", Under: p.under, Size: 1 << 30}, nil
 		},
 		Number: func(string) (uint64, error) { return p.number, nil },
 		Disks:  func() ([]disk.Disk, error) { return p.whole, nil },
@@ -96,7 +97,7 @@ func TestFind(t *testing.T) {
 	all := p.find()
 	require.Len(t, all, 5)
 	whole := all["whole"]
-	require.Equal(t, Found{Class: "fast", Path: p.dir + "/whole", Kind: Filesystem, Disk: "fs-u-1", Size: whole.Size, Number: p.number, Root: "/", Mounted: true, Mount: whole.Mount, Inode: whole.Inode, deviceID: "naa.5000"}, whole)
+	require.Equal(t, Found{Class: "fast", Path: p.dir + "/whole", Kind: Filesystem, Disk: "fs-u-1", Aliases: []string{"naa.5000"}, Size: whole.Size, Number: p.number, Root: "/", Mounted: true, Mount: whole.Mount, Inode: whole.Inode, deviceID: "naa.5000"}, whole)
 	require.Positive(t, whole.Size)
 	require.Positive(t, whole.Mount)
 	require.Positive(t, whole.Inode)
@@ -130,6 +131,18 @@ func TestFindOfDirectories(t *testing.T) {
 	require.Empty(t, plain.Problem)
 	require.Equal(t, "fs-u-1:"+p.dir+"/plain", plain.Disk)
 
+	p.make(lostAndFound)
+	all = p.find(func(c *Class) { c.Sharing = AllDirectories })
+	lost := all[lostAndFound]
+	require.ErrorContains(t, lost.CheckNew(), "a repair of that puts files there")
+	require.Empty(t, lost.Problem, "a PersistentVolume of an earlier release stays")
+	require.Equal(t, Directory, lost.Kind)
+	require.Equal(t, "fs-u-1:"+p.dir+"/lost+found", lost.Disk)
+	p.mount(filepath.Join(p.dir, lostAndFound), "/srv/c")
+	lost = p.find(bound)[lostAndFound]
+	require.Empty(t, lost.Problem)
+	require.NoError(t, lost.CheckNew(), "a directory is mounted there")
+
 	p.mount(p.make("below"), "/srv/a/below")
 	all = p.find(bound)
 	for _, name := range []string{"a", "below"} {
@@ -156,6 +169,17 @@ func TestFindOfMountsThatAreRefused(t *testing.T) {
 			require.Contains(t, p.find()["x"].Problem, c.says)
 		})
 	}
+}
+
+// A mapping, or the file system on it, has the names of the disks below it.
+func TestFindOfMappings(t *testing.T) {
+	p := newPlace(t)
+	p.under = []string{"naa.1", "t10.ATA_QEMU_HARDDISK_QM00001", "naa.2"}
+	p.mount(p.make("whole"), "/")
+	require.Equal(t, []string{"naa.5000", "naa.1", "naa.2"}, p.find()["whole"].Aliases)
+	mapping := Found{Path: "/mnt/raw/a"}
+	require.NoError(t, p.finder.inspectDevice(&mapping))
+	require.Equal(t, []string{"naa.1", "naa.2"}, mapping.Aliases, "other machines have a disk of the same ID")
 }
 
 // If the directory of a class cannot be listed, the class is unseen, which does not mean

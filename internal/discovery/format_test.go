@@ -11,6 +11,19 @@ import (
 	"github.com/flexlvm/flexlvm/internal/command/commandtest"
 )
 
+// A file system on a device is called the same as where it is mounted.
+func TestFilesystemOnADevice(t *testing.T) {
+	for out, want := range map[string]string{
+		"DEVNAME=/dev/x\nUUID=u-1\nTYPE=ext4\n": "fs-u-1",
+		"DEVNAME=/dev/x\nUUID_SUB=u-1\n":        "",
+		"DEVNAME=/dev/x\nPTTYPE=gpt\n":          "",
+	} {
+		is, err := contentOf(t.Context(), commandtest.Func(func(...string) (string, error) { return out, nil }), "/dev/x")
+		require.NoError(t, err)
+		require.Equal(t, want, is.filesystem(), out)
+	}
+}
+
 // A device that kubelet would format is offered only if it is blank.
 func TestFormatsData(t *testing.T) {
 	nothing := testingexec.FakeExitError{Status: blkidNothing}
@@ -51,10 +64,13 @@ func TestFormatsData(t *testing.T) {
 			}
 			require.NoError(t, f.Close())
 			run := commandtest.Func(func(argv ...string) (string, error) {
-				require.Equal(t, []string{"blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", "--", device}, argv)
+				require.Equal(t, []string{"blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-s", "UUID", "-o", "export", "--", device}, argv)
 				return c.blkid, c.err
 			})
-			err = checkKubeletFormat(t.Context(), run, device, c.class, c.entry)
+			is, err := contentOf(t.Context(), run, device)
+			if err == nil {
+				err = checkKubeletFormat(device, is, c.class, c.entry)
+			}
 			if c.says == "" {
 				require.NoError(t, err)
 				return

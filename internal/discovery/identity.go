@@ -3,6 +3,7 @@ package discovery
 import (
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -11,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/diskid"
 )
 
-// checkSameDevice fails unless the device that was found still has its ID, and no other disk has the
-// same ID: a link in /dev/disk/by-id could lead to either.
+// checkSameDevice fails unless the device that was found still has its ID and is the same partition, and no other disk
+// has the same ID: a link in /dev/disk/by-id could lead to either.
 func (h host) checkSameDevice(f Found) error {
 	d, err := h.Device(f.Number)
 	if err != nil {
@@ -20,6 +21,9 @@ func (h host) checkSameDevice(f Found) error {
 	}
 	if d.ID != f.Disk {
 		return fmt.Errorf("device %s is now in the place of %s, which was found here", d.ID, f.Disk)
+	}
+	if start := int64(d.Start); start != f.Start {
+		return fmt.Errorf("partition %s begins at byte %d of its disk, and began at byte %d when it was found", d.ID, start, f.Start)
 	}
 	return checkUniqueID(d.ID, h.Disks)
 }
@@ -42,6 +46,31 @@ func checkUniqueID(id string, listDisks func() ([]disk.Disk, error)) error {
 		return nil
 	}
 	return fmt.Errorf("%s report the same ID, %s: they are paths to one disk (multipath), or copies with the same serial number; combine the paths with multipathd, unplug all but one, or give each disk its own serial number", strings.Join(devices, " and "), shared)
+}
+
+// CheckNew fails if no PersistentVolume may be created for f, although one that exists stays as it is. If disks of other
+// machines are known to have the same ID, another one could take this one's place, and its PersistentVolume would seem to
+// have the disks of all other nodes.
+func (f *Found) CheckNew() error {
+	switch {
+	case f.AliasesUnknown != nil:
+		return fmt.Errorf("cannot determine all disks that it is on; replace the missing one, or remove it from the volume group or RAID: %w", f.AliasesUnknown)
+	case f.Kind == Device && diskid.Common(f.Disk):
+		return fmt.Errorf("disks of other machines have the same ID, %s; make a file system on it and mount that here, or give the disk a serial number of its own", f.Disk)
+	case f.Kind == Directory && !f.Mounted && path.Base(f.Path) == lostAndFound:
+		return errors.New("it belongs to the file system that it is in: a repair of that puts files there, of any volume in it")
+	}
+	return nil
+}
+
+// aliasesOf returns those of the IDs that distinguish a disk from those of other machines.
+func aliasesOf(ids []string) (out []string) {
+	for _, id := range ids {
+		if id != "" && !diskid.Common(id) {
+			out = append(out, id)
+		}
+	}
+	return out
 }
 
 // A dirID identifies a directory to the kernel. A later mount there, or a new directory of the same

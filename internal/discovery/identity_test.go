@@ -88,6 +88,8 @@ func TestDisksWithOneID(t *testing.T) {
 					require.ErrorContains(t, err, c.says)
 				}
 			}
+			f.Start = 1 << 20
+			require.ErrorContains(t, h.checkSameDevice(f), "begins at byte 0 of its disk, and began at byte 1048576")
 			f.Disk = "naa.2"
 			require.ErrorContains(t, h.checkSameDevice(f), "device "+c.id+" is now in the place of naa.2")
 			h.Disks = func() ([]disk.Disk, error) { return nil, errors.New("no /sys") }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -73,6 +74,13 @@ func newHost(run exec.Interface) host {
 // RAID, even if that is not active now.
 var memberSignatures = []string{"LVM2_member", "linux_raid_member", "isw_raid_member", "ddf_raid_member", "swap", "zfs_member", "bcache", "mpath_member", "drbd"}
 
+// partSignatures lists further signatures of devices whose data is used under the name of another device, which may
+// not be open yet after a boot, or by a program that mounts nothing.
+var partSignatures = []string{
+	"crypto_LUKS", "BitLocker", "DM_integrity", "DM_verity_hash", "DM_snapshot_cow", "stratis", "vdo",
+	"ceph_bluestore", "oracleasm", "swsuspend", "xfs_external_log", "jbd",
+}
+
 // checkNotFlexlvm fails if a device is one of flexlvm's volumes, or if this cannot be determined.
 func checkNotFlexlvm(ctx context.Context, run exec.Interface, number uint64) error {
 	d, err := disk.OnHost().Device(number)
@@ -108,48 +116,64 @@ var errIsFlexlvm = errors.New("it is a volume of flexlvm, or is on one; unmount 
 
 // checkOfferable fails if f is one of flexlvm's volumes, or a device that is in use: as part of another
 // device, according to its signatures, or because it holds data that the kubelet would format. e is
-// the record of it.
-func checkOfferable(ctx context.Context, run exec.Interface, f Found, c Class, e Entry) error {
+// the record of it. It returns what the file system on a device is called.
+func checkOfferable(ctx context.Context, run exec.Interface, f Found, c Class, e Entry) (filesystem string, err error) {
 	if err := checkNotFlexlvm(ctx, run, f.Number); err != nil || f.Kind != Device {
-		return err
+		return "", err
 	}
 	d, err := disk.OnHost().Device(f.Number)
 	if err != nil {
-		return err
+		return "", err
 	}
 	switch {
 	case len(d.Holders) > 0:
-		return fmt.Errorf("it is part of %s", strings.Join(d.Holders, " and "))
+		return "", fmt.Errorf("it is part of %s", strings.Join(d.Holders, " and "))
 	case d.Partitions:
-		return errors.New("it has partitions; put links to the partitions here instead")
+		return "", errors.New("it has partitions; put links to the partitions here instead")
 	}
 	// Opened for reading only: closing a writable descriptor makes udev probe the device each time.
 	dev, _, err := openDevice(f, os.O_RDONLY)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := dev.Close(); err != nil {
-		return err
+		return "", err
 	}
-	if err := checkNotMember(ctx, run, d.Path); err != nil {
-		return err
+	if err := checkSignatures(ctx, run, d.Path, isPart); err != nil {
+		return "", err
 	}
-	return checkKubeletFormat(ctx, run, d.Path, c, e)
+	is, err := contentOf(ctx, run, d.Path)
+	if err != nil {
+		return "", err
+	}
+	return is.filesystem(), checkKubeletFormat(d.Path, is, c, e)
 }
 
-// checkNotMember fails if a device's signatures show that it is part of another. Tenants can write those,
-// too.
-func checkNotMember(ctx context.Context, run exec.Interface, device string) error {
+// checkSignatures fails if refused returns true for one of a device's signatures. Tenants can write all of them.
+func checkSignatures(ctx context.Context, run exec.Interface, device string, refused func(signature string) bool) error {
 	found, err := lvm.Signatures(ctx, run, device)
 	if err != nil {
 		return err
 	}
 	for _, line := range found {
-		for _, kind := range memberSignatures {
-			if strings.Contains(line, kind) {
-				return fmt.Errorf("it has a signature (%s); if nobody needs that data, clear it with `wipefs --all %s`", kind, device)
-			}
+		if refused(line) {
+			return fmt.Errorf("it has a signature (%s); if nobody needs that data, clear it with `wipefs --all %s`", kindOf(line), device)
 		}
 	}
 	return nil
+}
+
+// kindOf returns the kind of a signature, which is in the last column.
+func kindOf(signature string) string { return signature[strings.LastIndex(signature, ",")+1:] }
+
+// isMember reports whether a device with this signature is part of a group of devices.
+func isMember(signature string) bool {
+	return slices.ContainsFunc(memberSignatures, func(kind string) bool { return strings.Contains(kindOf(signature), kind) })
+}
+
+// isPart reports whether the data of a device with this signature belongs to another device or program. A disk is not
+// offered then, but cleaned: tenants encrypt disks, too.
+func isPart(signature string) bool {
+	kind := kindOf(signature)
+	return isMember(signature) || strings.HasSuffix(kind, "_member") || slices.Contains(partSignatures, kind)
 }

@@ -11,6 +11,32 @@ import (
 	"github.com/flexlvm/flexlvm/internal/disk"
 )
 
+// A disk that belongs to something that is not active is not offered. A released one is cleaned if a tenant has
+// encrypted it.
+func TestSignatures(t *testing.T) {
+	for line, want := range map[string]struct{ offer, clean bool }{
+		"0x218,uuid,,LVM2_member":           {false, false},
+		"0x1000,uuid,,linux_raid_member":    {false, false},
+		"0xff6,uuid,,swap":                  {false, false},
+		"0x0,uuid,,crypto_LUKS":             {false, true},
+		"0x0,,,ceph_bluestore":              {false, true},
+		"0x0,,,DM_integrity":                {false, true},
+		"0x0,,,stratis":                     {false, true},
+		"0x8,uuid,,vdo":                     {false, true},
+		"0x1ffffe00,,,lsi_mega_raid_member": {false, true},
+		"0x438,uuid,team_member,ext4":       {true, true},
+		"0x0,uuid,swapdata,xfs":             {true, true},
+	} {
+		run := commandtest.Func(func(...string) (string, error) { return "# offset,uuid,label,type\n" + line + "\n", nil })
+		offer, clean := checkSignatures(t.Context(), run, "/dev/x", isPart), checkSignatures(t.Context(), run, "/dev/x", isMember)
+		require.Equal(t, want.offer, offer == nil, line)
+		require.Equal(t, want.clean, clean == nil, line)
+		if offer != nil {
+			require.EqualError(t, offer, "it has a signature ("+kindOf(line)+"); if nobody needs that data, clear it with `wipefs --all /dev/x`")
+		}
+	}
+}
+
 // LVM is queried for a logical volume by its group and name, because it takes /dev/dm-3 for a group.
 func TestNotOurs(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -38,6 +38,10 @@ type Verdict struct {
 	Message string
 	// MustBeEmpty: the path is Ready only if its emptiness is proved, and otherwise Refused.
 	MustBeEmpty bool
+	moved       bool // it is a partition elsewhere on its disk than before
+	// Grown: it is a partition in use that was extended. It is Provided only if Ledger.GrownOver returns nothing: its
+	// cleaning would erase that data, too.
+	Grown bool
 	// Entry is what to record; it must be durable before the verdict is published.
 	Entry Entry
 }
@@ -49,7 +53,8 @@ type Verdict struct {
 // A disk is cleaned only if clean is true, e records that this node has offered the disk, and its
 // PersistentVolume
 //   - is released, with the reclaim policy Delete, and is not being deleted,
-//   - was made of this very disk, and not of another one that was at its path before,
+//   - was made of this very disk, and not of another one that was at its path before, nor of a partition that had its
+//     number before, if e records where that was,
 //   - is the last one that e records, unless there is none or the disk was cleaned after that one,
 //   - is not recorded in e as bound to another claim than it names.
 func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict {
@@ -63,16 +68,31 @@ func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict 
 	}
 	if found.Disk != v.Disk {
 		// The entry belongs to another disk, which has no PersistentVolume.
-		return verdict(e, Refused, "another disk is at %s: it is %s, but PersistentVolume %s was created for %s; the disk is not used", v.Path, found.Disk, v.Name, v.Disk)
+		return verdict(e, Refused, "another disk is at %s, and kubelet gives pods whatever is there: %s. It is %s, and PersistentVolume %s was created for %s; it is neither offered nor cleaned", v.Path, v.stopPods(), found.Disk, v.Name, v.Disk)
+	}
+	// A partition that was extended after its release may hold data that nobody has seen there.
+	grown := !v.Released && noted.grownTo(found)
+	if noted.movedTo(found) && !grown {
+		return verdict(noted, Refused, "the partition table has changed (%d bytes at byte %d before, %d at byte %d now), so the partition may hold another claim's data, and nothing is cleaned: delete PersistentVolume %s once nobody needs the data", noted.Size, noted.Start, found.Size, found.Start, v.Name)
 	}
 	if out, outdated := judgeOutdated(noted, found.Path, v); outdated {
 		return out
 	}
 	noted.Path = found.Path
 	if !v.Released {
-		return judgeProvided(noted, v)
+		out := judgeProvided(noted.at(found), v)
+		out.Grown = grown
+		return out
 	}
 	return judgeReleased(noted, v, clean)
+}
+
+// stopPods returns what to do if another disk is at the path of the PersistentVolume.
+func (v *Volume) stopPods() string {
+	if v.Claim == "" {
+		return "delete the PersistentVolume, or give its disk the path back"
+	}
+	return fmt.Sprintf("stop the pods of claim %s until its disk has the path again", v.Claim)
 }
 
 func verdict(noted Entry, s State, format string, args ...any) Verdict {
@@ -116,7 +136,9 @@ func judgeProvided(noted Entry, v *Volume) Verdict {
 // judgeReleased is Judge if the PersistentVolume is released.
 func judgeReleased(noted Entry, v *Volume, clean bool) Verdict {
 	another := noted.Volume == v.UID && noted.Claim != "" && v.ClaimUID != noted.Claim
-	noted.Volume = v.UID
+	if noted.Volume != v.UID { // the claim that is recorded is another PersistentVolume's
+		noted = noted.HandedOut(v.UID)
+	}
 	switch {
 	case !v.Delete:
 		return verdict(noted, Kept, "its claim %s is gone, and the reclaim policy is Retain: clean it by hand and delete PersistentVolume %s", v.Claim, v.Name)
@@ -146,11 +168,16 @@ func judgeFree(found *Found, e Entry, now time.Time) Verdict {
 		return out
 	}
 	out.State, out.Entry.Path, out.Entry.Offered = Ready, found.Path, true
-	if !e.Offered {
+	// While its offer stands, no PersistentVolume was seen that could have put data there. Ledger.Uncleaned finds the
+	// partitions into which it was extended.
+	grown := e.Offered && e.grownTo(found)
+	out.Entry, out.moved = out.Entry.at(found), e.movedTo(found) && !grown
+	if !e.Offered || out.moved {
 		// Higher than all earlier numbers, even if their record is lost.
 		out.Entry.Offer = max(e.Offer+1, now.Unix())
-		// Its PersistentVolume was deleted by hand, so the data of any claim may still be on it.
-		out.MustBeEmpty = e.Volume != "" && !e.CleanedAfter(e.Volume)
+		// Its PersistentVolume was deleted by hand, or it had another number, so the data of any claim may still be
+		// on it.
+		out.MustBeEmpty = out.moved || e.Volume != "" && !e.CleanedAfter(e.Volume)
 	}
 	return out
 }
@@ -159,8 +186,11 @@ func judgeFree(found *Found, e Entry, now time.Time) Verdict {
 func (v Verdict) NotEmpty(was Entry, why error) Verdict {
 	was.Offered = false
 	what := "its PersistentVolume was deleted before the disk was cleaned"
-	if was.Volume == "" || was.CleanedAfter(was.Volume) {
-		what = "a disk that is a part of it, or of which it is a part, had a PersistentVolume that was deleted before it was cleaned"
+	switch {
+	case v.moved:
+		what = "the partition table has changed, so another partition may have had its data"
+	case was.Volume == "" || was.CleanedAfter(was.Volume):
+		what = "it had another PersistentVolume under another name, or a part of it had one, or the disk that it is on, and it was not cleaned since"
 	}
 	return Verdict{State: Refused, Entry: was, Message: fmt.Sprintf("%s, and %v", what, why)}
 }

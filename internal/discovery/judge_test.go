@@ -54,7 +54,8 @@ func TestJudge(t *testing.T) {
 		"its class keeps":               {found: found(), entry: handedOut, of: aVolume(released), keep: true, want: Kept},
 		"another claim":                 {found: found(), entry: Entry{Volume: "pv-1", Claim: "claim-2"}, of: aVolume(released), want: Refused, says: "meanwhile bound to a claim other than db/data, so nothing is cleaned: clean the disk by hand and delete the PersistentVolume"},
 		"another disk":                  {found: found(), entry: handedOut, of: aVolume(released, func(v *Volume) { v.Disk = "naa.other" }), want: Refused, says: "another disk"},
-		"another disk, in use":          {found: found(), of: aVolume(func(v *Volume) { v.Disk = "naa.other" }), want: Refused, says: "another disk"},
+		"another disk, in use":          {found: found(), of: aVolume(func(v *Volume) { v.Disk = "naa.other" }), want: Refused, says: "kubelet gives pods whatever is there: stop the pods of claim db/data until its disk has the path again"},
+		"another disk, unclaimed":       {found: found(), of: aVolume(func(v *Volume) { v.Disk, v.Claim, v.ClaimUID = "naa.other", "", "" }), want: Refused, says: "kubelet gives pods whatever is there: delete the PersistentVolume, or give its disk the path back"},
 		"the disk is gone":              {entry: handedOut, of: aVolume(released), want: Missing, says: "there is nothing at /mnt/fast/a"},
 		"gone while in use":             {entry: handedOut, of: aVolume(), want: Missing},
 		"unmounted":                     {found: found(func(f *Found) { f.Disk, f.Problem = "", "nothing is mounted here" }), entry: handedOut, of: aVolume(), want: Missing, says: "nothing is mounted here"},
@@ -119,6 +120,67 @@ func TestACleanVolumeThatIsUsedAgain(t *testing.T) {
 	require.Equal(t, Cleaning, Judge(found(), again.Entry, aVolume(released, func(v *Volume) { v.ClaimUID = "claim-2" }), true, anytime).State)
 }
 
+// If a partition was deleted, the kernel numbers the logical ones behind it anew at the next boot. One that has
+// another's number is neither cleaned nor offered with its data.
+func TestJudgeOfPartitionsThatAreRenumbered(t *testing.T) {
+	at := func(start, size int64) *Found {
+		return found(func(f *Found) { f.Start, f.Size = start, size })
+	}
+	offered := Judge(at(1<<20, 1<<30), Entry{}, nil, true, anytime)
+	require.Equal(t, Ready, offered.State)
+	provided := Judge(at(1<<20, 1<<30), offered.Entry, aVolume(), true, anytime)
+	require.Equal(t, Provided, provided.State)
+	require.Equal(t, Cleaning, Judge(at(1<<20, 1<<30), provided.Entry, aVolume(released), true, anytime).State)
+	for _, other := range []*Found{at(5<<20, 1<<30), at(1<<20, 1<<29)} {
+		for _, v := range []*Volume{aVolume(), aVolume(released)} {
+			got := Judge(other, provided.Entry, v, true, anytime)
+			require.Equal(t, Refused, got.State)
+			require.Contains(t, got.Message, "the partition table has changed")
+			require.Equal(t, provided.Entry, got.Entry)
+		}
+		for _, was := range []Entry{offered.Entry, provided.Entry.Clean()} {
+			free := Judge(other, was, nil, true, anytime)
+			require.Equal(t, Ready, free.State)
+			require.True(t, free.MustBeEmpty)
+			require.Greater(t, free.Entry.Offer, was.Offer)
+			full := free.NotEmpty(was, errors.New("it holds a database"))
+			require.Equal(t, "the partition table has changed, so another partition may have had its data, and it holds a database", full.Message)
+			require.True(t, Judge(other, full.Entry, nil, true, anytime).MustBeEmpty, "until it is empty")
+			require.False(t, Judge(other, free.Entry, nil, true, anytime).MustBeEmpty)
+		}
+	}
+	old := Entry{Volume: "pv-1", Claim: "claim-1", Offer: 1}
+	require.EqualValues(t, 1<<20, Judge(at(1<<20, 1<<30), old, aVolume(), true, anytime).Entry.Start, "an earlier release has not recorded it")
+	require.Equal(t, Cleaning, Judge(at(1<<20, 1<<30), old, aVolume(released), true, anytime).State)
+	require.Zero(t, Judge(found(), old, aVolume(), true, anytime).Entry.Size, "a whole disk that grows stays the same")
+}
+
+// A partition that is extended stays the same, also after its release, if that was seen before.
+func TestJudgeOfPartitionsThatGrow(t *testing.T) {
+	at := func(start, size int64) *Found {
+		return found(func(f *Found) { f.Start, f.Size = start, size })
+	}
+	offered := Judge(at(1<<20, 1<<30), Entry{}, nil, true, anytime)
+	free := Judge(at(1<<20, 1<<31), offered.Entry, nil, true, anytime)
+	require.Equal(t, Ready, free.State)
+	require.False(t, free.MustBeEmpty)
+	require.EqualValues(t, 1<<31, free.Entry.Size)
+	require.Equal(t, offered.Entry.Offer, free.Entry.Offer)
+
+	provided := Judge(at(1<<20, 1<<30), offered.Entry, aVolume(), true, anytime)
+	require.False(t, provided.Grown)
+	unseen := Judge(at(1<<20, 1<<31), offered.Entry, aVolume(released), true, anytime)
+	require.Equal(t, Refused, unseen.State, "it was not seen while the claim had it")
+	require.True(t, Judge(at(1<<20, 1<<31), unseen.Entry, nil, true, anytime).MustBeEmpty, "its PersistentVolume was deleted then")
+	require.Equal(t, Refused, Judge(at(5<<20, 1<<31), provided.Entry, aVolume(), true, anytime).State, "it is a larger partition elsewhere")
+	grown := Judge(at(1<<20, 1<<31), provided.Entry, aVolume(), true, anytime)
+	require.Equal(t, Provided, grown.State, grown.Message)
+	require.True(t, grown.Grown)
+	require.EqualValues(t, 1<<31, grown.Entry.Size)
+	require.False(t, Judge(at(1<<20, 1<<31), grown.Entry, aVolume(), true, anytime).Grown)
+	require.Equal(t, Cleaning, Judge(at(1<<20, 1<<31), grown.Entry, aVolume(released), true, anytime).State)
+}
+
 // A bound PersistentVolume that was restored from a backup does not take over a disk that a newer one
 // has, and its release cleans nothing.
 func TestARestoredVolumeTakesNothingOver(t *testing.T) {
@@ -129,6 +191,21 @@ func TestARestoredVolumeTakesNothingOver(t *testing.T) {
 	then := Judge(found(), bound.Entry, aVolume(released), true, anytime)
 	require.Equal(t, Refused, then.State)
 	require.Equal(t, newer, then.Entry)
+}
+
+// The claim of the last PersistentVolume is not taken for one of the next, which was kept at first.
+func TestReleasedAfterItWasKept(t *testing.T) {
+	was := Entry{Path: "/mnt/fast/a", Volume: "pv-0", Claim: "claim-0", Cleaned: []string{"pv-0"}, Offer: 2}
+	retained := Judge(found(), was, aVolume(released, func(v *Volume) { v.Delete = false }), true, anytime)
+	require.Equal(t, Kept, retained.State)
+	deleting := Judge(found(), was, aVolume(released, func(v *Volume) { v.Deleting = true }), true, anytime)
+	require.Equal(t, Refused, deleting.State)
+	kept := Judge(found(), was, aVolume(released), false, anytime)
+	require.Equal(t, Kept, kept.State)
+	for _, e := range []Entry{retained.Entry, deleting.Entry, kept.Entry} {
+		require.Equal(t, "pv-1", e.Volume)
+		require.Equal(t, Cleaning, Judge(found(), e, aVolume(released), true, anytime).State)
+	}
 }
 
 // An interrupted erasure starts from the beginning if the PersistentVolume was in use again in between.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -16,6 +17,12 @@ import (
 // An Entry is a node's record of a disk or a file system.
 type Entry struct {
 	Path string `json:"path"`
+	// Aliases is Found.Aliases.
+	Aliases []string `json:"aliases,omitempty"`
+	// Start and Size are where a partition was when it was last offered or handed out: after a change of the partition
+	// table, another one may have its number. They are 0 if it is no partition, or an earlier release offered it.
+	Start int64 `json:"start,omitempty"`
+	Size  int64 `json:"size,omitempty"`
 	// Volume is the UID of the last PersistentVolume created for it, and Claim the UID of the claim
 	// that was last bound to that PersistentVolume.
 	Volume string `json:"volume,omitempty"`
@@ -66,6 +73,25 @@ func (e Entry) CleanedAfter(volume string) bool { return slices.Contains(e.Clean
 // discarded reports whether it was discarded after its last PersistentVolume.
 func (e Entry) discarded() bool {
 	return e.Erasure == Discard && e.Volume != "" && e.CleanedAfter(e.Volume)
+}
+
+// at returns the entry for a partition that is where f is.
+func (e Entry) at(f *Found) Entry {
+	e.Start, e.Size = 0, 0
+	if f.Start != 0 {
+		e.Start, e.Size = f.Start, f.Size
+	}
+	return e
+}
+
+// movedTo reports whether f is a partition elsewhere on its disk than the entry's.
+func (e Entry) movedTo(f *Found) bool {
+	return e.Start != 0 && f.Start != 0 && (e.Start != f.Start || e.Size != f.Size)
+}
+
+// grownTo reports whether f is the entry's partition, which was extended at its end.
+func (e Entry) grownTo(f *Found) bool {
+	return e.Start != 0 && e.Start == f.Start && e.Size < f.Size
 }
 
 // Equal reports whether two entries are equal.
@@ -133,16 +159,36 @@ func ReadLedger(file string) (Ledger, error) {
 	return out, nil
 }
 
-// Uncleaned returns the UIDs of the PersistentVolumes that had a part of the disk, or what the disk
-// is a part of, under another ID, and after which neither was cleaned.
-func (l Ledger) Uncleaned(disk string) (volumes []string) {
-	for other, e := range l {
-		if other != disk && diskid.Overlap(other, disk) && e.Volume != "" && !e.CleanedAfter(e.Volume) && !l[disk].CleanedAfter(e.Volume) {
+// overlaps reports whether the entry with this ID is of a partition that was, at least in part, where f is on its disk.
+func (e Entry) overlaps(id string, f *Found) bool {
+	return e.Start != 0 && f.Start != 0 && diskid.SamePartitioned(id, f.Disk) && e.Start < f.Start+f.Size && f.Start < e.Start+e.Size
+}
+
+// Uncleaned returns the UIDs of the PersistentVolumes that had what was found, a part of it, or what it is a part of,
+// under another ID, and after which neither was cleaned.
+func (l Ledger) Uncleaned(f *Found) (volumes []string) {
+	for id, e := range l {
+		other := diskid.Names{ID: id, Aliases: e.Aliases}
+		if id == f.Disk || !other.Overlap(f.Names()) && !e.overlaps(id, f) {
+			continue
+		}
+		if e.Volume != "" && !e.CleanedAfter(e.Volume) && !l[f.Disk].CleanedAfter(e.Volume) {
 			volumes = append(volumes, e.Volume)
 		}
 	}
 	slices.Sort(volumes)
 	return slices.Compact(volumes)
+}
+
+// GrownOver returns the ID of another partition that was, at least in part, where f is on its disk, and was not cleaned
+// after its last PersistentVolume; empty if there is none.
+func (l Ledger) GrownOver(f *Found) string {
+	for _, id := range slices.Sorted(maps.Keys(l)) {
+		if e := l[id]; id != f.Disk && e.overlaps(id, f) && e.Volume != "" && !e.CleanedAfter(e.Volume) && !l[f.Disk].CleanedAfter(e.Volume) {
+			return id
+		}
+	}
+	return ""
 }
 
 // Withdraw records that only what is in seen is still offered, and that the erasure of everything

@@ -26,8 +26,22 @@ func TestUncleaned(t *testing.T) {
 		"this one was cleaned":   {Ledger{"naa.1": {Volume: "pv-1"}, "naa.1-part1": {Cleaned: []string{"pv-1"}}}, "naa.1-part1", nil},
 		"never handed out":       {Ledger{"naa.1": {Offer: 1}}, "naa.1-part1", nil},
 	} {
-		require.Equal(t, c.want, c.ledger.Uncleaned(c.disk), name)
+		require.Equal(t, c.want, c.ledger.Uncleaned(&Found{Disk: c.disk}), name)
 	}
+	mounted := &Found{Disk: "fs-u", Aliases: []string{"naa.1"}}
+	require.Equal(t, []string{"pv-1"}, Ledger{"naa.1": {Volume: "pv-1"}}.Uncleaned(mounted), "the disk was a volume, and kubelet has formatted it")
+	require.Equal(t, []string{"pv-1"}, Ledger{"fs-u": {Volume: "pv-1", Aliases: []string{"naa.1"}}}.Uncleaned(&Found{Disk: "naa.1"}), "the file system was a volume")
+	other := Ledger{"naa.1-part7": {Volume: "pv-1", Start: 7 << 30, Size: 1 << 30}}
+	for start, want := range map[int64][]string{6 << 30: nil, 7<<30 - 512: {"pv-1"}, 7 << 30: {"pv-1"}, 8 << 30: nil} {
+		require.Equal(t, want, other.Uncleaned(&Found{Disk: "naa.1-part6", Start: start, Size: 1 << 30}), "it was partition 7 before, if it is where that was")
+		require.Empty(t, other.Uncleaned(&Found{Disk: "naa.2-part6", Start: start, Size: 1 << 30}), "of another disk")
+	}
+	for size, want := range map[int64]string{1 << 30: "", 1<<30 + 512: "naa.1-part7"} {
+		require.Equal(t, want, other.GrownOver(&Found{Disk: "naa.1-part6", Start: 6 << 30, Size: size}))
+	}
+	cleaned := Ledger{"naa.1-part7": other["naa.1-part7"], "naa.1-part6": {Cleaned: []string{"pv-1"}}}
+	require.Empty(t, cleaned.GrownOver(&Found{Disk: "naa.1-part6", Start: 6 << 30, Size: 2 << 30}), "it was cleaned there")
+	require.Empty(t, Ledger{"naa.1-part7": other["naa.1-part7"].Clean()}.GrownOver(&Found{Disk: "naa.1-part6", Start: 6 << 30, Size: 2 << 30}))
 	e := Entry{Volume: "pv-2", Offset: 7, Erasure: Discard}.Empty([]string{"pv-1"})
 	require.Equal(t, Entry{Volume: "pv-2", Cleaned: []string{"pv-1", "pv-2"}}, e)
 	require.Equal(t, []string{"pv-1"}, Entry{}.Empty([]string{"pv-1"}).Cleaned, "it had none of its own")

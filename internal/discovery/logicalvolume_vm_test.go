@@ -27,9 +27,9 @@ func TestMachineLogicalVolume(t *testing.T) {
 	} {
 		f := found1(t, m, class)
 		require.Empty(t, f.Problem)
-		require.NoError(t, m.CheckOfferable(t.Context(), f, class, Entry{}))
+		require.NoError(t, offerable(t, m, f, class, Entry{}))
 		shell(t, "lvchange -qqy --addtag flexlvm %s", lv)
-		require.ErrorIs(t, m.CheckOfferable(t.Context(), f, class, Entry{}), errIsFlexlvm)
+		require.ErrorIs(t, offerable(t, m, f, class, Entry{}), errIsFlexlvm)
 		require.ErrorIs(t, m.Clean(t.Context(), f, class, Entry{}, noProgress), errIsFlexlvm)
 		shell(t, "lvchange -qqy --deltag flexlvm %s", lv)
 		require.NoError(t, m.Clean(t.Context(), f, class, Entry{}, noProgress))

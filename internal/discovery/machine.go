@@ -32,10 +32,11 @@ func (m *Machine) Find(ctx context.Context, classes []Class) ([]Found, map[strin
 }
 
 // CheckOfferable fails if what was found is in use, or holds data that the kubelet would format as a
-// volume of the class.
-func (m *Machine) CheckOfferable(ctx context.Context, f Found, c Class, e Entry) error {
+// volume of the class. It returns what the file system on a device is called where it is mounted; empty if there is
+// none.
+func (m *Machine) CheckOfferable(ctx context.Context, f Found, c Class, e Entry) (filesystem string, err error) {
 	if err := m.checkUnmounted(f); err != nil {
-		return err
+		return "", err
 	}
 	return checkOfferable(ctx, m.run, f, c, e)
 }
@@ -86,7 +87,7 @@ func (m *Machine) cleanDevice(ctx context.Context, f Found, how Class, e Entry, 
 	if err := m.checkNoUsers(f.Path); err != nil {
 		return err
 	}
-	if err := checkNotMember(ctx, m.run, f.Path); err != nil {
+	if err := checkSignatures(ctx, m.run, f.Path, isMember); err != nil {
 		return err
 	}
 	return eraseDevice(ctx, f, how.Device, e.Offset, m.eraseLimit, func() error { return m.checkUnmounted(f) }, progress)

@@ -104,6 +104,12 @@ func found1(t *testing.T, m *Machine, c Class) Found {
 	return all[0]
 }
 
+func offerable(t *testing.T, m *Machine, f Found, c Class, e Entry) error {
+	t.Helper()
+	_, err := m.CheckOfferable(t.Context(), f, c, e)
+	return err
+}
+
 func noProgress(int64) error { return nil }
 
 // fillTree writes files that take a while to delete.
@@ -125,7 +131,7 @@ func TestMachineFilesystem(t *testing.T) {
 	f := found1(t, m, class)
 	require.Empty(t, f.Problem)
 	require.Equal(t, "fs-"+shell(t, "blkid -p -o value -s UUID %s", disks(t)[0]), f.Disk)
-	require.NoError(t, m.CheckOfferable(t.Context(), f, class, Entry{}))
+	require.NoError(t, offerable(t, m, f, class, Entry{}))
 	owner, err := m.Owner(f)
 	require.NoError(t, err)
 	e := Entry{Owner: owner}
@@ -215,12 +221,12 @@ func TestMachineDevice(t *testing.T) {
 	f := found1(t, m, class)
 	require.Empty(t, f.Problem)
 	require.NotEmpty(t, f.Disk)
-	require.NoError(t, m.CheckOfferable(t.Context(), f, class, Entry{}))
+	require.NoError(t, offerable(t, m, f, class, Entry{}))
 	clean := func() error { return m.Clean(t.Context(), f, class, Entry{}, noProgress) }
 
 	shell(t, "mkfs.ext4 -qF %[1]s; mount %[1]s %[2]s/person; touch %[2]s/person/file", disk, base)
 	require.ErrorContains(t, clean(), "person")
-	require.Error(t, m.CheckOfferable(t.Context(), f, class, Entry{}))
+	require.Error(t, offerable(t, m, f, class, Entry{}))
 	shell(t, "test -e %[1]s/person/file; umount %[1]s/person", base)
 	open, err := os.Open(disk)
 	require.NoError(t, err)
@@ -230,8 +236,11 @@ func TestMachineDevice(t *testing.T) {
 	require.ErrorContains(t, clean(), "is made of it")
 	shell(t, "losetup -d %[1]s; wipefs -qa %[2]s; pvcreate -qqy %[2]s", loop, disk)
 	require.ErrorContains(t, clean(), "LVM2_member")
-	require.ErrorContains(t, m.CheckOfferable(t.Context(), f, class, Entry{}), "LVM2_member")
-	shell(t, "pvremove -qqy %s; ln -sfn %s %s", disk, other, link)
+	require.ErrorContains(t, offerable(t, m, f, class, Entry{}), "LVM2_member")
+	shell(t, "pvremove -qqy %[1]s; echo key | cryptsetup luksFormat -q --pbkdf pbkdf2 --pbkdf-force-iterations 1000 %[1]s -", disk)
+	require.ErrorContains(t, offerable(t, m, f, class, Entry{}), "crypto_LUKS")
+	require.NoError(t, checkSignatures(t.Context(), utilsexec.New(), disk, isMember), "a tenant may have encrypted it")
+	shell(t, "wipefs -qa %s; ln -sfn %s %s", disk, other, link)
 	require.ErrorContains(t, clean(), "the device is not the one")
 	require.NotEqual(t, f.Disk, found1(t, m, class).Disk)
 	shell(t, "ln -sfn %s %s", disk, link)
@@ -240,11 +249,11 @@ func TestMachineDevice(t *testing.T) {
 	pattern(t, disk)
 	files := class
 	files.Block = false
-	require.ErrorContains(t, m.CheckOfferable(t.Context(), f, files, Entry{}), "kubelet would format it")
-	require.NoError(t, m.CheckOfferable(t.Context(), f, class, Entry{}))
+	require.ErrorContains(t, offerable(t, m, f, files, Entry{}), "kubelet would format it")
+	require.NoError(t, offerable(t, m, f, class, Entry{}))
 	held, err := os.OpenFile(disk, os.O_RDONLY|unix.O_EXCL, 0)
 	require.NoError(t, err)
-	unseen := checkKubeletFormat(t.Context(), utilsexec.New(), disk, files, Entry{})
+	unseen := checkKubeletFormat(disk, content{}, files, Entry{})
 	require.ErrorContains(t, unseen, "it is in use")
 	require.NotErrorIs(t, unseen, blank.ErrNotZero, "nobody has seen data, so nothing is withdrawn")
 	require.NoError(t, held.Close())
@@ -256,9 +265,11 @@ func TestMachineDevice(t *testing.T) {
 	require.NoError(t, m.Clean(t.Context(), f, class, was, noProgress))
 	shell(t, "cmp -n %d %s /dev/zero", f.Size, disk)
 	require.NoError(t, m.CheckEmpty(f, nil))
-	require.NoError(t, m.CheckOfferable(t.Context(), f, files, Entry{}))
+	require.NoError(t, offerable(t, m, f, files, Entry{}))
 	shell(t, "mkfs.ext4 -qF %s", disk)
-	require.NoError(t, m.CheckOfferable(t.Context(), f, files, Entry{}), "there is something that kubelet does not format")
+	filesystem, err := m.CheckOfferable(t.Context(), f, files, Entry{})
+	require.NoError(t, err, "there is something that kubelet does not format")
+	require.Equal(t, "fs-"+shell(t, "blkid -p -o value -s UUID %s", disk), filesystem)
 
 	pattern(t, disk)
 	class.Device = Discard
@@ -266,7 +277,7 @@ func TestMachineDevice(t *testing.T) {
 		require.ErrorContains(t, err, "cleanDevice: Zero")
 	} else {
 		require.Empty(t, shell(t, "wipefs -n %s", disk))
-		require.NoError(t, m.CheckOfferable(t.Context(), f, files, Entry{Volume: "pv", Cleaned: []string{"pv"}, Erasure: Discard}))
+		require.NoError(t, offerable(t, m, f, files, Entry{Volume: "pv", Cleaned: []string{"pv"}, Erasure: Discard}))
 	}
 	shell(t, "blkdiscard -z %s", disk)
 }

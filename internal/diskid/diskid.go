@@ -3,7 +3,74 @@
 // and is built for every platform that the kubectl plugin runs on.
 package diskid
 
-import "strings"
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// maxAliases bounds the bytes of Names.JoinAliases.
+const maxAliases = 1024
+
+// Names are the names of one disk or file system.
+type Names struct {
+	ID string
+	// Aliases are IDs under which the same data may be found elsewhere: of the devices that it is on, or of the file
+	// system on a device.
+	Aliases []string
+}
+
+// ParseNames is the reverse of JoinAliases.
+func ParseNames(id, aliases string) Names {
+	n := Names{ID: id}
+	if aliases != "" {
+		n.Aliases = strings.Split(aliases, ",")
+	}
+	return n
+}
+
+// JoinAliases returns the aliases as an annotation has them, separated by commas. It leaves out those that contain a
+// comma, as only the names of mappings and of loop devices' files can, and those for which there is no room.
+func (n Names) JoinAliases() string {
+	out := ""
+	for _, a := range n.Aliases {
+		if strings.Contains(a, ",") || len(out)+1+len(a) > maxAliases {
+			continue
+		}
+		if out != "" {
+			out += ","
+		}
+		out += a
+	}
+	return out
+}
+
+// Overlap reports whether data of one may be found under the other's ID. Aliases are not compared with one another:
+// all file systems on a disk, and all directories of each, have the disk's ID as an alias.
+func (n Names) Overlap(other Names) bool {
+	return Overlap(n.ID, other.ID) || n.aliasOverlaps(other.ID) || other.aliasOverlaps(n.ID)
+}
+
+// localPrefixes begin the IDs that are unique on one machine only: those of loop devices have the path of a file, and those
+// of plain dm-crypt the name of the mapping.
+var localPrefixes = []string{"loop-", "dm-CRYPT-PLAIN-"}
+
+// OverlapElsewhere is Overlap for disks of two machines. It ignores aliases that are unique on one machine only.
+func (n Names) OverlapElsewhere(other Names) bool {
+	return n.withoutLocal().Overlap(other.withoutLocal())
+}
+
+func (n Names) withoutLocal() Names {
+	isLocal := func(id string) bool {
+		return slices.ContainsFunc(localPrefixes, func(prefix string) bool { return strings.HasPrefix(id, prefix) })
+	}
+	n.Aliases = slices.DeleteFunc(slices.Clone(n.Aliases), isLocal)
+	return n
+}
+
+func (n Names) aliasOverlaps(id string) bool {
+	return slices.ContainsFunc(n.Aliases, func(alias string) bool { return Overlap(alias, id) })
+}
 
 // Overlap reports whether two disks, as annotations and ledgers name them, are the same, or one is a part
 // of the other.
@@ -24,6 +91,19 @@ func PartitionOf(part, whole string) bool {
 	number, there := strings.CutPrefix(part, whole+"-part")
 	return there && whole != "" && number != "" && strings.Trim(number, "0123456789") == ""
 }
+
+// SamePartitioned reports whether two IDs are of partitions of the same disk.
+func SamePartitioned(a, b string) bool {
+	end := strings.LastIndex(a, "-part")
+	return end > 0 && PartitionOf(a, a[:end]) && PartitionOf(b, a[:end])
+}
+
+// commonIDs match the IDs of disks whose serial numbers are the same on every machine: Google's disks on NVMe, whose
+// serial numbers begin with nvme_card, and QEMU's default on SATA.
+var commonIDs = regexp.MustCompile(`^(nvme\.1ae0-6e766d655f63617264|t10\.ATA_QEMU_HARDDISK_QM[0-9]{5}(-part[0-9]+)?$)`)
+
+// Common reports whether disks of other machines are known to have the same ID.
+func Common(id string) bool { return commonIDs.MatchString(id) }
 
 // parseFilesystem splits the name of a file system, or of a directory of one.
 func parseFilesystem(disk string) (uuid, root string, is bool) {

@@ -1,10 +1,86 @@
 package diskid
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
+
+// Data is found under another name if one side knows both names. File systems of one disk are not confused.
+func TestNamesOverlap(t *testing.T) {
+	disk := Names{ID: "naa.1"}
+	formatted := Names{ID: "naa.1", Aliases: []string{"fs-u"}}
+	mounted := Names{ID: "fs-u", Aliases: []string{"naa.1"}}
+	for name, c := range map[string]struct {
+		a, b Names
+		want bool
+	}{
+		"a disk and its file system":           {disk, mounted, true},
+		"which only the disk knows":            {formatted, Names{ID: "fs-u"}, true},
+		"a disk and a directory on it":         {formatted, Names{ID: "fs-u:/a"}, true},
+		"a disk and a partition's file system": {disk, Names{ID: "fs-u", Aliases: []string{"naa.1-part1"}}, true},
+		"a partition and another's":            {Names{ID: "naa.1-part2"}, Names{ID: "fs-u", Aliases: []string{"naa.1-part1"}}, false},
+		"two directories":                      {Names{ID: "fs-u:/a", Aliases: []string{"naa.1"}}, Names{ID: "fs-u:/b", Aliases: []string{"naa.1"}}, false},
+		"two file systems of one disk":         {mounted, Names{ID: "fs-v", Aliases: []string{"naa.1"}}, false},
+		"another disk":                         {Names{ID: "naa.2"}, mounted, false},
+		"no disk":                              {Names{}, Names{Aliases: []string{""}}, false},
+	} {
+		require.Equal(t, c.want, c.a.Overlap(c.b), name)
+		require.Equal(t, c.want, c.b.Overlap(c.a), name)
+	}
+}
+
+// Two machines may each have a loop device of a file with the same path, or a mapping with the same name.
+func TestNamesOverlapOfTwoMachines(t *testing.T) {
+	for _, id := range []string{"loop-/srv/disk.img", "loop-/srv/disk.img-part1", "dm-CRYPT-PLAIN-secret"} {
+		mounted, device := Names{ID: "fs-u", Aliases: []string{id}}, Names{ID: id}
+		require.True(t, mounted.Overlap(device), id)
+		require.False(t, mounted.OverlapElsewhere(device), id)
+		require.False(t, device.OverlapElsewhere(mounted), id)
+		require.Equal(t, []string{id}, mounted.Aliases)
+	}
+	for _, id := range []string{"naa.1", "dm-CRYPT-LUKS2-1", "dm-LVM-1"} {
+		require.True(t, Names{ID: "fs-u", Aliases: []string{"loop-/srv/disk.img", id}}.OverlapElsewhere(Names{ID: id}), id)
+	}
+}
+
+func TestSamePartitioned(t *testing.T) {
+	for ids, want := range map[[2]string]bool{
+		{"naa.1-part1", "naa.1-part12"}: true,
+		{"naa.1-part1", "naa.2-part1"}:  false,
+		{"naa.1-part1", "naa.1"}:        false,
+		{"naa.1-parts", "naa.1-part2"}:  false,
+		{"fs-u", "fs-v"}:                false,
+	} {
+		require.Equal(t, want, SamePartitioned(ids[0], ids[1]), ids)
+		require.Equal(t, want, SamePartitioned(ids[1], ids[0]), ids)
+	}
+}
+
+func TestCommon(t *testing.T) {
+	for id, want := range map[string]bool{
+		"nvme.1ae0-6e766d655f6361726430-6e766d655f6361726430-00000001":       true,
+		"nvme.1ae0-6e766d655f6361726430-6e766d655f6361726430-00000001-part1": true,
+		"nvme.1ae0-53303031-6e766d655f6361726430-00000001":                   false,
+		"nvme.1d0f-6e766d655f6361726430-6e766d655f6361726430-00000001":       false,
+		"t10.ATA_QEMU_HARDDISK_QM00001":                                      true,
+		"t10.ATA_QEMU_HARDDISK_QM00001-part2":                                true,
+		"t10.ATA_QEMU_HARDDISK_disk-1":                                       false,
+		"serial-QM00001":                                                     false,
+		"fs-QM00001":                                                         false,
+	} {
+		require.Equal(t, want, Common(id), id)
+	}
+}
+
+func TestAliases(t *testing.T) {
+	two := Names{ID: "fs-u", Aliases: []string{"dm-1", "naa.1"}}
+	require.Equal(t, "dm-1,naa.1", two.JoinAliases())
+	require.Equal(t, two, ParseNames("fs-u", "dm-1,naa.1"))
+	require.Equal(t, Names{ID: "fs-u"}, ParseNames("fs-u", Names{}.JoinAliases()))
+	require.Equal(t, "naa.1", Names{Aliases: []string{"loop-/a,b", strings.Repeat("x", maxAliases), "naa.1"}}.JoinAliases())
+}
 
 func TestOverlap(t *testing.T) {
 	for _, c := range []struct {

@@ -35,8 +35,9 @@ type Disks interface {
 	// Find returns the disks in the directories of the classes, and by the name of a class why it cannot be
 	// scanned.
 	Find(ctx context.Context, classes []discovery.Class) ([]discovery.Found, map[string]error, error)
-	// CheckOfferable fails if a disk is in use, or holds data that kubelet would format as a volume of the class.
-	CheckOfferable(ctx context.Context, f discovery.Found, of discovery.Class, e discovery.Entry) error
+	// CheckOfferable fails if a disk is in use, or holds data that kubelet would format as a volume of the class. It
+	// returns what the file system on a device is called where it is mounted; empty if there is none.
+	CheckOfferable(ctx context.Context, f discovery.Found, of discovery.Class, e discovery.Entry) (filesystem string, err error)
 	// CheckEmpty fails unless a disk is empty, and new files on it inherit what owner records, if that is known.
 	CheckEmpty(f discovery.Found, owner *discovery.Owner) error
 	// Owner returns the owner, the mode and the attributes of a disk's top directory; nil for a device.

@@ -32,6 +32,7 @@ type fakeDisks struct {
 	owner    *discovery.Owner  // that CheckEmpty was last called with
 	topmost  *discovery.Owner  // what Owner returns
 	owned    error             // what CheckOfferable returns
+	named    string            // the file system that CheckOfferable returns
 	offered  []discovery.Entry // that CheckOfferable was called with
 	of       discovery.Class   // that CheckOfferable was last called with
 	cleaned  []discovery.Entry
@@ -83,12 +84,12 @@ func (f *fakeDisks) Find(_ context.Context, classes []discovery.Class) (out []di
 	return out, unseen, err
 }
 
-func (f *fakeDisks) CheckOfferable(_ context.Context, _ discovery.Found, of discovery.Class, e discovery.Entry) (err error) {
+func (f *fakeDisks) CheckOfferable(_ context.Context, _ discovery.Found, of discovery.Class, e discovery.Entry) (filesystem string, err error) {
 	f.with(func() {
 		f.offered, f.of = append(f.offered, e), of
-		err = f.owned
+		filesystem, err = f.named, f.owned
 	})
-	return err
+	return filesystem, err
 }
 
 func (f *fakeDisks) CheckEmpty(_ discovery.Found, owner *discovery.Owner) (err error) {
@@ -251,6 +252,10 @@ func TestDiscoveredIsNotCleaned(t *testing.T) {
 		"another path":             {asked: quietly(func(a *fakeAPI) { a.volumes["static-a"].Spec.Local.Path = "/mnt/fast/b" }), says: "its PersistentVolume has changed meanwhile"},
 		"another class":            {asked: quietly(func(a *fakeAPI) { a.discovery.Spec.Classes[0].CleanDevice = flexlvmv1.CleanKeep }), says: "its class has changed meanwhile"},
 		"the VolumeDiscovery goes": {asked: quietly(func(a *fakeAPI) { a.discovery.DeletionTimestamp = &metav1.Time{Time: time.Now()} }), says: "its class has changed meanwhile"},
+		"the class leaves the node": {asked: quietly(func(a *fakeAPI) {
+			a.discovery.Spec.Classes[0].NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"disks": "local"}}
+			a.discovery.Generation++
+		}), says: "its class has changed meanwhile"},
 		"no answer": {asked: func(_ *fakeAPI, w http.ResponseWriter) bool {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return true
@@ -347,6 +352,26 @@ func TestDiscoveredThatIsNotEmpty(t *testing.T) {
 		require.Equal(t, &discovery.Owner{UID: 7}, disks.owner)
 		require.Equal(t, discovery.KeepDevice, last.Erasure, "it was discarded before pv-1, which may have written to all of it")
 	})
+}
+
+// A disk whose class no longer matches its name is not missing, so nobody is advised to delete its claim.
+func TestDiscoveredOutsideTheNamePattern(t *testing.T) {
+	t.Parallel()
+	for state, change := range map[flexlvmv1.DiscoveredState]func(*corev1.PersistentVolume){
+		flexlvmv1.DiscoveredProvided: func(*corev1.PersistentVolume) {},
+		flexlvmv1.DiscoveredKept:     pvReleased,
+	} {
+		t.Run(string(state), func(t *testing.T) {
+			t.Parallel()
+			r, disks := newDiscoveryRig(t)
+			r.offered()
+			disks.found, r.api.discovery.Spec.Classes[0].NamePattern = nil, "nvme*,b"
+			r.api.put(static("pv-1", change))
+			r.start()
+			require.Equal(t, "no class of the VolumeDiscovery has this path on this node any longer, so nothing is cleaned", r.discoveredIs(state).Message)
+			require.Zero(t, disks.cleanings())
+		})
+	}
 }
 
 // If a disk is gone, or another one is in its place, the state is reported and the disk is not cleaned.

@@ -22,15 +22,18 @@ type discoveredCase struct {
 	found   *discovery.Found
 	object  *corev1.PersistentVolume
 	class   discovery.Class
+	of      string // version of the VolumeDiscovery
 	verdict discovery.Verdict
 	ending  bool // its cleaning was still running when the ledger was copied, and none is wanted any more
 	// withdrawn: its PersistentVolume is to be deleted before a claim is bound to it.
 	withdrawn bool
+	// filesystem is what the file system on a device is called where it is mounted, if that was examined.
+	filesystem string
 }
 
 // judge returns the verdicts on all paths, and the ledger that results from them.
 func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view discoveryView, volumes map[string]*corev1.PersistentVolume, duplicates map[string]string) (discovery.Ledger, []discoveredCase) {
-	cases := casesOf(view.found, volumes, view.classes)
+	cases := casesOf(view, volumes)
 	s.forgetGone(volumes)
 	s.holders.begin()
 	seen := map[string]bool{}
@@ -44,6 +47,7 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 		if why := view.unseen[c.storageClass()]; why != nil && c.found == nil {
 			c.refuse(ledger[id], "it cannot be examined, so nothing is cleaned: "+why.Error())
 		}
+		c.refuseGrownOver(ledger)
 		if v, taken := c.takenElsewhere(ledger[id], volumes); taken {
 			c.verdict = v
 		}
@@ -55,7 +59,7 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 			c.verdict.State, c.ending = discovery.Cleaning, true
 		}
 		s.setScanPath(c.path)
-		s.refuseUnofferable(ctx, c, ledger)
+		s.refuseUnofferable(ctx, c, ledger, volumes)
 		s.withdrawIfNotBlank(ctx, c)
 		if c.verdict.State != discovery.Cleaning {
 			// Another program may use the disk now and write to the erased part, so a later erasure starts from
@@ -63,6 +67,9 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 			c.verdict.Entry.Offset = 0
 		}
 		if id != "" && c.found != nil && c.found.Disk == id {
+			if c.found.AliasesUnknown == nil || len(c.verdict.Entry.Aliases) == 0 {
+				c.verdict.Entry.Aliases = c.found.Aliases
+			}
 			ledger[id], seen[id] = c.verdict.Entry, true
 		}
 	}
@@ -74,27 +81,33 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 }
 
 // casesOf returns a case for each path: those of the found disks, and those of PersistentVolumes without one.
-func casesOf(found []discovery.Found, volumes map[string]*corev1.PersistentVolume, classes []discovery.Class) (cases []discoveredCase) {
+func casesOf(view discoveryView, volumes map[string]*corev1.PersistentVolume) (cases []discoveredCase) {
 	byName := map[string]discovery.Class{}
-	for _, c := range classes {
+	for _, c := range view.classes {
 		byName[c.Name] = c
 	}
 	seen := map[string]bool{}
-	for i := range found {
-		f := &found[i]
+	for i := range view.found {
+		f := &view.found[i]
 		seen[f.Path] = true
-		cases = append(cases, discoveredCase{path: f.Path, found: f, object: volumes[f.Path], class: byName[f.Class]})
+		cases = append(cases, discoveredCase{path: f.Path, found: f, object: volumes[f.Path], class: byName[f.Class], of: view.of})
 	}
 	for at, v := range volumes {
 		if !seen[at] {
-			class, there := byName[v.Spec.StorageClassName]
-			if there && path.Dir(at) != class.Directory {
+			class := byName[v.Spec.StorageClassName]
+			if !discovers(class, at) {
 				class = discovery.Class{}
 			}
-			cases = append(cases, discoveredCase{path: at, object: v, class: class})
+			cases = append(cases, discoveredCase{path: at, object: v, class: class, of: view.of})
 		}
 	}
 	return cases
+}
+
+// discovers reports whether a class discovers what is at a path.
+func discovers(c discovery.Class, at string) bool {
+	matches, err := c.Matches(path.Base(at))
+	return err == nil && matches && path.Dir(at) == c.Directory
 }
 
 // undeclared returns the verdict on a PersistentVolume whose path no class of this node has.
@@ -184,6 +197,7 @@ func (c *discoveredCase) status() flexlvmv1.Discovered {
 	}
 	if f := c.found; f != nil {
 		one.StorageClassName, one.Kind, one.Disk, one.Size = f.Class, string(f.Kind), clip(f.Disk, maxReason), quantity(volume.Bytes(f.Size))
+		one.Aliases = c.names().JoinAliases()
 	}
 	return one
 }
@@ -305,7 +319,8 @@ func (s *discoverer) update(id string, change func(*discovery.Entry)) error {
 }
 
 // confirm confirms with the API server that a PersistentVolume is as it was judged, its claim is gone, and its
-// class still cleans.
+// class still cleans. The VolumeDiscovery must be the one that was scanned for: with another nodeSelector, the class may
+// have left this node.
 func (s *discoverer) confirm(ctx context.Context, c discoveredCase) error {
 	now, err := s.d.api.Volume(ctx, c.object.Name)
 	if err != nil {
@@ -314,7 +329,7 @@ func (s *discoverer) confirm(ctx context.Context, c discoveredCase) error {
 	if !sameDiscovered(now, c.object) {
 		return errVolumeChanged
 	}
-	if err := s.checkOnlyVolume(ctx, now); err != nil {
+	if err := s.checkOnlyVolume(ctx, now, c.found); err != nil {
 		return err
 	}
 	gone, err := s.claimGone(ctx, now.Spec.ClaimRef)
@@ -329,7 +344,7 @@ func (s *discoverer) confirm(ctx context.Context, c discoveredCase) error {
 		return err
 	}
 	for i := range spec.Spec.Classes {
-		if one := classOf(&spec.Spec.Classes[i]); one == c.class && spec.DeletionTimestamp == nil {
+		if one := classOf(&spec.Spec.Classes[i]); one == c.class && spec.Version() == c.of && spec.DeletionTimestamp == nil {
 			return nil
 		}
 	}

@@ -25,7 +25,10 @@ const (
 )
 
 // A holder is a PersistentVolume that was created from a disk, on any node.
-type holder struct{ name, uid, node, disk string }
+type holder struct {
+	name, uid, node string
+	disk            diskid.Names
+}
 
 // holders are the holders of the last list. They belong to the goroutine of the scans.
 type holders struct {
@@ -39,10 +42,10 @@ type holders struct {
 func (h *holders) begin() { h.listed, h.err = false, nil }
 
 // of returns the PersistentVolume of an overlapping disk: the disk itself, a part of it, or the whole that it
-// is part of.
-func (h *holders) of(disk string) *holder {
+// is part of. This node's own are compared by takenElsewhere, too.
+func (h *holders) of(disk diskid.Names) *holder {
 	for i := range h.all {
-		if diskid.Overlap(h.all[i].disk, disk) {
+		if h.all[i].disk.OverlapElsewhere(disk) {
 			return &h.all[i]
 		}
 	}
@@ -52,7 +55,7 @@ func (h *holders) of(disk string) *holder {
 // holderOf returns the PersistentVolume of any node that has a disk; nil if there is none. A recent list is
 // enough to refuse a disk, but not to offer it. A disk that is refused anyway needs only an old one, because a list
 // of all PersistentVolumes is expensive, and such a disk may stay for months.
-func (s *discoverer) holderOf(ctx context.Context, disk string, offer bool) (*holder, error) {
+func (s *discoverer) holderOf(ctx context.Context, disk diskid.Names, offer bool) (*holder, error) {
 	h, now, maxAge := &s.holders, s.d.cfg.Now(), maxExplanationAge
 	if offer {
 		maxAge = maxOfferAge
@@ -80,7 +83,7 @@ func (s *discoverer) listHolders(ctx context.Context) error {
 	now := s.d.cfg.Now()
 	var all []holder
 	_, err := s.d.api.VolumesWithoutNodeLabel(ctx, func(v *corev1.PersistentVolume) bool {
-		if disk := v.Annotations[flexlvmv1.AnnotationDisk]; disk != "" {
+		if disk := namesOf(v); disk.ID != "" {
 			all = append(all, holder{v.Name, string(v.UID), v.Labels[flexlvmv1.LabelDiscoveredOn], disk})
 		}
 		return false
@@ -93,23 +96,20 @@ func (s *discoverer) listHolders(ctx context.Context) error {
 }
 
 // refuseUnofferable refuses a disk without a PersistentVolume that is offered, or about to be, if it must not be offered.
-func (s *discoverer) refuseUnofferable(ctx context.Context, c *discoveredCase, ledger discovery.Ledger) {
+func (s *discoverer) refuseUnofferable(ctx context.Context, c *discoveredCase, ledger discovery.Ledger, volumes map[string]*corev1.PersistentVolume) {
 	if c.verdict.State != discovery.Ready {
 		return
 	}
-	id := c.id()
-	was, others := ledger[id], ledger.Uncleaned(id)
-	if c.verdict.MustBeEmpty || len(others) > 0 {
-		if err := s.disks.CheckEmpty(*c.found, was.Owner); err != nil {
-			c.verdict = c.verdict.NotEmpty(was, err)
-			if by, _ := s.holderOf(ctx, id, false); by != nil { // it explains more
-				c.heldBy(was, by)
-			}
-			return
-		}
-		c.verdict.Entry = c.verdict.Entry.Empty(others)
+	was := ledger[c.id()]
+	err := c.found.CheckNew()
+	if err != nil {
+		c.refuseForNow(was, err.Error())
+		return
 	}
-	err := s.disks.CheckOfferable(ctx, *c.found, c.class, c.verdict.Entry)
+	if s.refuseIfNotEmpty(ctx, c, ledger) {
+		return
+	}
+	c.filesystem, err = s.disks.CheckOfferable(ctx, *c.found, c.class, c.verdict.Entry)
 	if err == nil && c.verdict.Entry.OwnerUnknown() {
 		c.verdict.Entry.Owner, err = s.disks.Owner(*c.found)
 	}
@@ -117,7 +117,35 @@ func (s *discoverer) refuseUnofferable(ctx context.Context, c *discoveredCase, l
 		c.refuseForNow(was, err.Error())
 		return
 	}
+	if c.filesystem != "" { // it may have been a volume by that name
+		if v, taken := c.takenElsewhere(was, volumes); taken {
+			c.verdict = v
+			return
+		}
+		if s.refuseIfNotEmpty(ctx, c, ledger) {
+			return
+		}
+	}
 	s.refuseIfHeld(ctx, c, was)
+}
+
+// refuseIfNotEmpty refuses a disk that must be empty, and is not, or not for certain.
+func (s *discoverer) refuseIfNotEmpty(ctx context.Context, c *discoveredCase, ledger discovery.Ledger) (refused bool) {
+	named := *c.found
+	named.Aliases = c.names().Aliases
+	was, others := ledger[c.id()], ledger.Uncleaned(&named)
+	if !c.verdict.MustBeEmpty && len(others) == 0 {
+		return false
+	}
+	if err := s.disks.CheckEmpty(*c.found, was.Owner); err != nil {
+		c.verdict = c.verdict.NotEmpty(was, err)
+		if by, _ := s.holderOf(ctx, c.names(), false); by != nil { // it explains more
+			c.heldBy(was, by)
+		}
+		return true
+	}
+	c.verdict.Entry, c.verdict.MustBeEmpty = c.verdict.Entry.Empty(others), false
+	return false
 }
 
 // refuseIfHeld refuses a disk that has a PersistentVolume on another node: the disk was moved, or both nodes see
@@ -128,7 +156,7 @@ func (s *discoverer) refuseIfHeld(ctx context.Context, c *discoveredCase, was di
 	if was.Offered && now.Sub(s.free[id]) < maxOfferAge {
 		return
 	}
-	switch by, err := s.holderOf(ctx, id, true); {
+	switch by, err := s.holderOf(ctx, c.names(), true); {
 	case err != nil:
 		c.refuseForNow(was, fmt.Sprintf("cannot check whether another node's PersistentVolume uses it: %v; it is retried", err))
 	case by != nil:
@@ -149,5 +177,5 @@ func (c *discoveredCase) refuseForNow(was discovery.Entry, why string) {
 // be empty before it is offered.
 func (c *discoveredCase) heldBy(was discovery.Entry, by *holder) {
 	c.refuse(was.HandedOut(by.uid), fmt.Sprintf("PersistentVolume %s of node %s was created for %s: give the disk back to that node; or, if nobody needs the data, delete the claim and that PersistentVolume, and empty the disk, which is offered then",
-		by.name, cmp.Or(by.node, "(none named)"), by.disk))
+		by.name, cmp.Or(by.node, "(none named)"), by.disk.ID))
 }

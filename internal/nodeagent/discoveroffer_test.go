@@ -229,7 +229,7 @@ func TestDiscoveredPartOfWhatWasNotCleaned(t *testing.T) {
 	disks.full = errors.New("it holds a database")
 	require.NoError(t, discovery.Ledger{"naa.5000": {Path: "/mnt/fast/old", Offer: 1, Volume: "pv-0"}}.Write(r.config.DiscoveredFile))
 	r.start()
-	require.Equal(t, "a disk that is a part of it, or of which it is a part, had a PersistentVolume that was deleted before it was cleaned, and it holds a database",
+	require.Equal(t, "it had another PersistentVolume under another name, or a part of it had one, or the disk that it is on, and it was not cleaned since, and it holds a database",
 		r.discoveredIs(flexlvmv1.DiscoveredRefused).Message)
 	disks.with(func() { disks.full = nil })
 	r.api.putDiscovery()

@@ -17,14 +17,43 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
+// namesOf returns what the disk of a PersistentVolume is called.
+func namesOf(v *corev1.PersistentVolume) diskid.Names {
+	return diskid.ParseNames(v.Annotations[flexlvmv1.AnnotationDisk], v.Annotations[flexlvmv1.AnnotationDiskAliases])
+}
+
+// names returns what the found disk is called. The file system's name is first, because an annotation may have no room
+// for all.
+func (c *discoveredCase) names() diskid.Names {
+	out := c.found.Names()
+	if c.filesystem != "" {
+		out.Aliases = append([]string{c.filesystem}, out.Aliases...)
+	}
+	return out
+}
+
+// refuseGrownOver refuses a partition that was extended over one with the data of another PersistentVolume. Its former size
+// stays recorded, so it is not cleaned while it has this one.
+func (c *discoveredCase) refuseGrownOver(ledger discovery.Ledger) {
+	if !c.verdict.Grown {
+		return
+	}
+	if other := ledger.GrownOver(c.found); other != "" {
+		noted, was := c.verdict.Entry, ledger[c.id()]
+		noted.Start, noted.Size = was.Start, was.Size
+		c.refuse(noted, fmt.Sprintf("the partition was extended over %s, which had a PersistentVolume and was not cleaned since, so nothing is cleaned: delete PersistentVolume %s once nobody needs the data", other, c.object.Name))
+	}
+}
+
 // takenElsewhere returns the verdict on a disk without a PersistentVolume, if one of another path of this node
-// was created from the same disk or an overlapping one.
+// was created from the same disk or an overlapping one, perhaps under another name.
 func (c *discoveredCase) takenElsewhere(was discovery.Entry, volumes map[string]*corev1.PersistentVolume) (out discovery.Verdict, taken bool) {
 	if c.object != nil || c.found == nil {
 		return out, false
 	}
+	names := c.names()
 	for at, v := range volumes {
-		if diskid.Overlap(v.Annotations[flexlvmv1.AnnotationDisk], c.found.Disk) {
+		if names.Overlap(namesOf(v)) {
 			was.Offered = false
 			return discovery.Verdict{State: discovery.Refused, Entry: was, Message: fmt.Sprintf("PersistentVolume %s has this disk at %s; give it that path back", v.Name, at)}, true
 		}
@@ -33,13 +62,22 @@ func (c *discoveredCase) takenElsewhere(was discovery.Entry, volumes map[string]
 }
 
 // checkOnlyVolume fails if another PersistentVolume, flexlvm's or not, has the disk on any node, or on this node has
-// its path or one above or below it.
-func (s *discoverer) checkOnlyVolume(ctx context.Context, v *corev1.PersistentVolume) error {
+// its path or one above or below it. found is its disk.
+func (s *discoverer) checkOnlyVolume(ctx context.Context, v *corev1.PersistentVolume, found *discovery.Found) error {
+	if found.AliasesUnknown != nil {
+		return fmt.Errorf("cannot determine all disks that it is on, one of which may have another PersistentVolume: %w", found.AliasesUnknown)
+	}
+	names := namesOf(v)
+	names.Aliases = append(names.Aliases, found.Aliases...)
 	others, err := s.d.api.VolumesWithoutNodeLabel(ctx, func(other *corev1.PersistentVolume) bool {
 		if other.Name == v.Name || other.Spec.Local == nil {
 			return false
 		}
-		return diskid.Overlap(other.Annotations[flexlvmv1.AnnotationDisk], v.Annotations[flexlvmv1.AnnotationDisk]) || persistentvolume.SharePath(other, v)
+		overlaps := names.OverlapElsewhere
+		if other.Labels[flexlvmv1.LabelDiscoveredOn] == v.Labels[flexlvmv1.LabelDiscoveredOn] {
+			overlaps = names.Overlap
+		}
+		return overlaps(namesOf(other)) || persistentvolume.SharePath(other, v)
 	})
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ func (s *discoverer) withdrawIfNotBlank(ctx context.Context, c *discoveredCase) 
 	}
 	of := c.class
 	of.Block = kubeobject.IsBlock(c.object.Spec.VolumeMode)
-	err := s.disks.CheckOfferable(ctx, *c.found, of, asOffered(c.verdict.Entry))
+	_, err := s.disks.CheckOfferable(ctx, *c.found, of, asOffered(c.verdict.Entry))
 	switch {
 	case err == nil:
 		s.blank[string(c.object.UID)] = true

@@ -114,6 +114,9 @@ func build(node *corev1.Node, class *flexlvmv1.DiscoveryClass, storage *storagev
 			NodeAffinity:                  persistentvolume.NodeAffinity(hostname),
 		},
 	}
+	if found.Aliases != "" {
+		out.Annotations[flexlvmv1.AnnotationDiskAliases] = found.Aliases
+	}
 	if class.FSType != "" {
 		out.Spec.Local.FSType = &class.FSType
 	}

@@ -15,6 +15,11 @@ import (
 // page is the page size of a list of PersistentVolumes.
 const page = 500
 
+// namesOf returns what the disk of a PersistentVolume is called.
+func namesOf(v *corev1.PersistentVolume) diskid.Names {
+	return diskid.ParseNames(v.Annotations[flexlvmv1.AnnotationDisk], v.Annotations[flexlvmv1.AnnotationDiskAliases])
+}
+
 // takenBy returns a reason and a message if another PersistentVolume has the disk, on any node, or the path.
 func (c *Controller) takenBy(wanted *corev1.PersistentVolume) (reason, why string) {
 	for i := range c.locals {
@@ -22,9 +27,13 @@ func (c *Controller) takenBy(wanted *corev1.PersistentVolume) (reason, why strin
 		if v.Name == wanted.Name {
 			continue
 		}
-		disk := v.Annotations[flexlvmv1.AnnotationDisk]
-		if diskid.Overlap(disk, wanted.Annotations[flexlvmv1.AnnotationDisk]) {
-			return "DiskTaken", fmt.Sprintf("PersistentVolume %s (%s, %s on node %s) has the disk; offer it at one path of one node only, and delete that PersistentVolume only once nobody needs its data", v.Name, disk, v.Spec.Local.Path, v.Labels[flexlvmv1.LabelDiscoveredOn])
+		disk := namesOf(v)
+		overlaps := disk.OverlapElsewhere
+		if v.Labels[flexlvmv1.LabelDiscoveredOn] == wanted.Labels[flexlvmv1.LabelDiscoveredOn] {
+			overlaps = disk.Overlap
+		}
+		if overlaps(namesOf(wanted)) {
+			return "DiskTaken", fmt.Sprintf("PersistentVolume %s (%s, %s on node %s) has the disk; offer it at one path of one node only, and delete that PersistentVolume only once nobody needs its data", v.Name, disk.ID, v.Spec.Local.Path, v.Labels[flexlvmv1.LabelDiscoveredOn])
 		}
 		if persistentvolume.SharePath(v, wanted) {
 			return "PathTaken", fmt.Sprintf("%s has PersistentVolume %s, which another program has created; once that is released, clean the disk and delete it", v.Spec.Local.Path, v.Name)
@@ -72,9 +81,12 @@ func (c *Controller) listPage(ctx context.Context, options metav1.ListOptions) (
 func stripLocal(v *corev1.PersistentVolume) corev1.PersistentVolume {
 	return corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        v.Name,
-			Annotations: map[string]string{flexlvmv1.AnnotationDisk: v.Annotations[flexlvmv1.AnnotationDisk]},
-			Labels:      map[string]string{flexlvmv1.LabelDiscoveredOn: v.Labels[flexlvmv1.LabelDiscoveredOn]},
+			Name: v.Name,
+			Annotations: map[string]string{
+				flexlvmv1.AnnotationDisk:        v.Annotations[flexlvmv1.AnnotationDisk],
+				flexlvmv1.AnnotationDiskAliases: v.Annotations[flexlvmv1.AnnotationDiskAliases],
+			},
+			Labels: map[string]string{flexlvmv1.LabelDiscoveredOn: v.Labels[flexlvmv1.LabelDiscoveredOn]},
 		},
 		Spec: corev1.PersistentVolumeSpec{
 			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: v.Spec.Local}, NodeAffinity: v.Spec.NodeAffinity,

@@ -124,6 +124,10 @@ func TestAPersistentVolumeIsMade(t *testing.T) {
 	require.Equal(t, []string{"host-1"}, v.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values)
 	require.Contains(t, w.said(), "Discovered created for /mnt/fast/a (fs-1) on node n1")
 	require.Len(t, w.round(), 1, "once")
+
+	w = newWorld(t)
+	w.found().Aliases = "naa.1"
+	require.Equal(t, "naa.1", w.round()[0].Annotations[flexlvmv1.AnnotationDiskAliases])
 }
 
 // A filesystem whose PersistentVolume was deleted gets a second one only after its node has offered it
@@ -144,12 +148,18 @@ func TestAnOfferIsTakenOnce(t *testing.T) {
 
 // A disk gets one PersistentVolume, on however many nodes and paths it is found.
 func TestADiskIsTakenOnce(t *testing.T) {
-	for name, second := range map[string]string{"the same": "fs-1", "a part": "fs-1:/a"} {
+	for name, c := range map[string]struct{ aliases, second, secondAliases string }{
+		"the same":               {"", "fs-1", ""},
+		"a part":                 {"", "fs-1:/a", ""},
+		"the disk that it is on": {"naa.1", "naa.1", ""},
+		"a disk that it is on":   {"", "naa.1", "fs-1"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.node("n2", map[string]string{corev1.LabelHostname: "host-2"})
+			w.found().Aliases = c.aliases
 			there := w.report.DeepCopy()
-			there.Name, there.Status.Discovered[0].Disk = "n2", second
+			there.Name, there.Status.Discovered[0].Disk, there.Status.Discovered[0].Aliases = "n2", c.second, c.secondAliases
 			require.NoError(t, w.c.NodeStorages.GetStore().Add(there))
 			again := *w.found()
 			again.Path = "/mnt/fast/b"
@@ -158,6 +168,24 @@ func TestADiskIsTakenOnce(t *testing.T) {
 			require.Contains(t, w.said(), "DiskTaken")
 			require.Len(t, w.round(), 1, "in the next")
 		})
+	}
+}
+
+// Loop devices of files with the same path are one disk on one node, and two on two nodes.
+func TestLoopDevicesOfTwoNodes(t *testing.T) {
+	const loop = "loop-/srv/disk.img"
+	for node, want := range map[string]int{"n1": 1, "n2": 2} {
+		w := newWorld(t)
+		w.node("n2", map[string]string{corev1.LabelHostname: "host-2"})
+		w.found().Aliases = loop
+		second := w.report.DeepCopy()
+		second.Name, second.Status.Discovered[0].Disk, second.Status.Discovered[0].Path = node, loop, "/mnt/fast/b"
+		if node == w.report.Name {
+			w.report.Status.Discovered = append(w.report.Status.Discovered, second.Status.Discovered[0])
+		} else {
+			require.NoError(t, w.c.NodeStorages.GetStore().Add(second))
+		}
+		require.Len(t, w.round(), want, node)
 	}
 }
 
