@@ -66,6 +66,66 @@ func TestUnreleasedStaysChargedUntilItsNodeHasReportedTwice(t *testing.T) {
 	}
 }
 
+// The finalizer of a PersistentVolume is removed by hand, and then its Node is deleted with its NodeStorage. No report will
+// follow, so nothing waits for one: a new node of that name gets a replica of the same dataset.
+func TestUnreleasedEndsWithItsNode(t *testing.T) {
+	gib := ledgertest.OneGiB
+	for name, end := range map[string]func(*ledgertest.Books, *flexlvmv1.NodeStorage){
+		"absent": func(b *ledgertest.Books, was *flexlvmv1.NodeStorage) {
+			b.Forget(was)
+			_, at, ask := b.Unconfirmed("node-1")
+			require.True(t, ask)
+			require.True(t, b.Absent("node-1", at))
+		},
+		"deleted while the API server answers": func(b *ledgertest.Books, was *flexlvmv1.NodeStorage) {
+			b.Gone("other")
+			_, at, ask := b.Unconfirmed("node-1")
+			require.True(t, ask)
+			b.Forget(was)
+			b.Confirm(was, at)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := ledgertest.New(t, madeAt(0, 3*gib))
+			first, second, other := ledgertest.Want("pvc-1", volume.GiB), ledgertest.Want("pvc-2", volume.GiB), ledgertest.Want("other", volume.GiB)
+			first.Spec.Kind, first.Spec.Name = volume.Dataset, "ds-1"
+			second.Spec.Kind, second.Spec.Name = volume.Dataset, "ds-1"
+			b.Written(bound(first, 1))
+			b.Written(bound(other, 2))
+			b.Left(madeAt(0, 3*gib), "pvc-1")
+			require.ErrorContains(t, b.Take("node-1", second), "has a replica of this dataset already")
+			end(b, madeAt(0, 3*gib))
+			again := madeAt(5, 3*gib)
+			again.UID = "made again"
+			b.Report(again)
+			require.NoError(t, b.Take("node-1", second))
+		})
+	}
+}
+
+// A NodeStorage is deleted and made again by the same daemon before anybody has noticed that it is absent: a departure
+// that waits for reports waits for those of the new one.
+func TestUnreleasedWaitsForTheReportsOfANewNodeStorage(t *testing.T) {
+	gib := ledgertest.OneGiB
+	b := ledgertest.New(t, madeAt(0, 3*gib))
+	b.Written(bound(ledgertest.Want("a", volume.GiB), 1))
+	b.Left(madeAt(0, 3*gib), "a")
+	b.Forget(madeAt(0, 3*gib))
+	again := func(minute int) *flexlvmv1.NodeStorage {
+		out := madeAt(minute, 3*gib)
+		out.UID = "made again"
+		return out
+	}
+	_, at, ask := b.Unconfirmed("node-1")
+	require.True(t, ask)
+	b.Confirm(again(1), at)
+	require.Equal(t, 2*gib, b.Room("node-1"))
+	b.Report(again(2))
+	require.Equal(t, 2*gib, b.Room("node-1"))
+	b.Report(again(3))
+	require.Equal(t, 3*gib, b.Room("node-1"))
+}
+
 // A PersistentVolume that was released by its node is charged only until the report is confirmed, also if the node has
 // reported long ago, but within the time in which it must report.
 func TestReleasedIsNotChargedForLonger(t *testing.T) {
