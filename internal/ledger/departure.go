@@ -61,10 +61,11 @@ func (l *Ledger) goneLocked(name string) (touched []string) {
 	return []string{label}
 }
 
-// roundFailed reports whether a report is of a round that has failed.
+// roundFailed reports whether a report is of a round that has certainly failed. With the reason ToolsMissing it may have
+// failed or not.
 func roundFailed(storage *flexlvmv1.NodeStorage) bool {
 	ready := meta.FindStatusCondition(storage.Status.Conditions, flexlvmv1.ConditionReady)
-	return ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason != flexlvmv1.ReasonEvictionBlocked && ready.Reason != flexlvmv1.ReasonOrphanEvictionBlocked
+	return ready != nil && ready.Status == metav1.ConditionFalse && (ready.Reason == flexlvmv1.ReasonLVMFailed || ready.Reason == flexlvmv1.ReasonAPIUnavailable)
 }
 
 // works reports whether the node has reported recently.
@@ -78,6 +79,9 @@ func (a *account) observe(storage *flexlvmv1.NodeStorage, now time.Time) (ended 
 		return false
 	}
 	a.observed, a.observedAt = at, now
+	if ailingNode(storage) != "" {
+		return false // the pools may be as they were; nothing is promised there, so departures may stay charged
+	}
 	for i := range a.departed {
 		if d := &a.departed[i]; d.confirmed {
 			d.reports--

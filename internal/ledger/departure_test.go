@@ -23,7 +23,14 @@ func madeAt(minute int, allocatable volume.Bytes) *flexlvmv1.NodeStorage {
 // failedAt returns a report of a round that has failed.
 func failedAt(minute int, allocatable volume.Bytes) *flexlvmv1.NodeStorage {
 	out := madeAt(minute, allocatable)
-	out.Status.Conditions = []metav1.Condition{{Type: flexlvmv1.ConditionReady, Status: metav1.ConditionFalse, Reason: "APIUnavailable", Message: "no answer"}}
+	out.Status.Conditions = []metav1.Condition{{Type: flexlvmv1.ConditionReady, Status: metav1.ConditionFalse, Reason: flexlvmv1.ReasonAPIUnavailable, Message: "no answer"}}
+	return out
+}
+
+// lackingToolsAt returns a report of a node whose host lacks programs, whether or not its round has failed.
+func lackingToolsAt(minute int, allocatable volume.Bytes) *flexlvmv1.NodeStorage {
+	out := failedAt(minute, allocatable)
+	out.Status.Conditions[0].Reason, out.Status.Conditions[0].Message = flexlvmv1.ReasonToolsMissing, "the host lacks mkfs.xfs"
 	return out
 }
 
@@ -134,6 +141,37 @@ func TestReleasedIsNotChargedForLonger(t *testing.T) {
 	b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB), func(o *corev1.PersistentVolume) { o.Status.Phase = corev1.VolumeReleased }))
 	b.Now = b.Now.Add(10 * time.Minute)
 	b.Left(madeAt(0, 3*gib), "a")
+	require.Equal(t, 3*gib, b.Room("node-1"))
+}
+
+// A node whose host lacks programs for long reports nevertheless. What it has released is not charged for longer.
+func TestNodeWithoutToolsIsNotSilent(t *testing.T) {
+	gib := ledgertest.OneGiB
+	b := ledgertest.New(t, lackingToolsAt(0, 3*gib))
+	b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB), func(o *corev1.PersistentVolume) { o.Status.Phase = corev1.VolumeReleased }))
+	for minute := 5; minute <= 30; minute += 5 {
+		b.Now = b.Now.Add(5 * time.Minute)
+		b.Report(lackingToolsAt(minute, 3*gib))
+	}
+	b.Left(lackingToolsAt(30, 3*gib), "a")
+	b.Report(madeAt(31, 3*gib))
+	require.Equal(t, 3*gib, b.Room("node-1"))
+}
+
+// A round may fail because the host lacks programs. Such reports do not show that the node has seen the end of a
+// PersistentVolume that it has not released.
+func TestReportsWithoutToolsEndNoCharge(t *testing.T) {
+	gib := ledgertest.OneGiB
+	b := ledgertest.New(t, madeAt(0, 3*gib))
+	b.Written(bound(ledgertest.Want("a", volume.GiB), 1))
+	b.Left(madeAt(0, 3*gib), "a")
+	for minute := 1; minute <= 3; minute++ {
+		b.Report(lackingToolsAt(minute, 3*gib))
+	}
+	b.Report(failedAt(4, 3*gib))
+	require.Equal(t, 2*gib, b.Room("node-1"), "its pools are as they were before")
+	b.Report(madeAt(5, 3*gib))
+	b.Report(madeAt(6, 3*gib))
 	require.Equal(t, 3*gib, b.Room("node-1"))
 }
 
