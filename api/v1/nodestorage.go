@@ -177,6 +177,10 @@ const (
 	ReasonLVMFailed = "LVMFailed"
 )
 
+// ReasonAPIUnavailable is the reason of the condition Ready if the node daemon cannot read what it needs from the API
+// server.
+const ReasonAPIUnavailable = "APIUnavailable"
+
 // ReasonNoPools is the reason of the condition Ready if LVM works and sees no volume group.
 const ReasonNoPools = "NoPools"
 

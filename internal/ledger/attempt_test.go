@@ -109,7 +109,7 @@ func TestRoomOfAWriteOutlivesAMove(t *testing.T) {
 		second.Spec.Kind, second.Spec.Name = volume.Dataset, "ds-1"
 		require.NoError(t, b.Take("node-1", first))
 		require.NoError(t, b.Take("node-2", first))
-		require.ErrorContains(t, b.Take("node-1", second), "or is about to")
+		require.ErrorContains(t, b.Take("node-1", second), `or is about to (PersistentVolume "pvc-1")`)
 		require.NoError(t, b.Take("node-1", first))
 	})
 }

@@ -85,13 +85,19 @@ func (a *account) unread() (first string) {
 		unless(name, e.charge())
 	}
 	for name, r := range a.reserved {
-		object, _, _ := strings.Cut(name, " ") // without what attemptOn appends
-		unless(object, r.charge)
+		unless(reservedFor(name), r.charge)
 	}
 	for _, d := range a.departed {
 		unless(d.name, d.charge)
 	}
 	return first
+}
+
+// reservedFor returns the PersistentVolume that a reservation of this name is for, without what attemptOn or keptFor
+// appends.
+func reservedFor(name string) string {
+	object, _, _ := strings.Cut(name, " ")
+	return object
 }
 
 func (w Want) charge() charge {

@@ -17,7 +17,8 @@ import (
 const silence = 15 * time.Minute
 
 // A departure is a PersistentVolume that is gone. It stays charged until the ledger has a report that
-// is newer than its end: an older report still counts the volume's space as allocatable.
+// is newer than its end, or, if its node has not released it, until the node has reported `reports` times more: an older
+// report still counts the volume's space as allocatable.
 type departure struct {
 	name string
 	charge
@@ -60,10 +61,11 @@ func (l *Ledger) goneLocked(name string) (touched []string) {
 	return []string{label}
 }
 
-// roundFailed reports whether a report is of a round that has failed.
+// roundFailed reports whether a report is of a round that has certainly failed. With the reason ToolsMissing it may have
+// failed or not.
 func roundFailed(storage *flexlvmv1.NodeStorage) bool {
 	ready := meta.FindStatusCondition(storage.Status.Conditions, flexlvmv1.ConditionReady)
-	return ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason != flexlvmv1.ReasonEvictionBlocked && ready.Reason != flexlvmv1.ReasonOrphanEvictionBlocked
+	return ready != nil && ready.Status == metav1.ConditionFalse && (ready.Reason == flexlvmv1.ReasonLVMFailed || ready.Reason == flexlvmv1.ReasonAPIUnavailable)
 }
 
 // works reports whether the node has reported recently.
@@ -77,6 +79,9 @@ func (a *account) observe(storage *flexlvmv1.NodeStorage, now time.Time) (ended 
 		return false
 	}
 	a.observed, a.observedAt = at, now
+	if ailingNode(storage) != "" {
+		return false // the pools may be as they were; nothing is promised there, so departures may stay charged
+	}
 	for i := range a.departed {
 		if d := &a.departed[i]; d.confirmed {
 			d.reports--
@@ -85,8 +90,8 @@ func (a *account) observe(storage *flexlvmv1.NodeStorage, now time.Time) (ended 
 	return a.endDeparturesNow()
 }
 
-// confirmDepartures ends the charges of the departures up to number at, unless the node has not released their
-// volumes.
+// confirmDepartures records that a report was read after the departures up to number at, and ends those that need no
+// further report.
 func (a *account) confirmDepartures(at uint64) {
 	for i := range a.departed {
 		if d := &a.departed[i]; d.at <= at {
@@ -94,6 +99,18 @@ func (a *account) confirmDepartures(at uint64) {
 		}
 	}
 	a.endDeparturesNow()
+}
+
+// unconfirmDepartures causes a report to be read from the API server for all departures.
+func (a *account) unconfirmDepartures() {
+	for i := range a.departed {
+		a.departed[i].confirmed = false
+	}
+}
+
+// endDeparturesUpTo ends the charges of the departures up to number at, including those that wait for reports.
+func (a *account) endDeparturesUpTo(at uint64) {
+	a.endDepartures(func(d departure) bool { return d.at <= at })
 }
 
 // endDeparturesNow ends those departures that need not be charged any more. A volume whose PersistentVolume was made

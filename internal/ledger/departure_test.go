@@ -23,7 +23,14 @@ func madeAt(minute int, allocatable volume.Bytes) *flexlvmv1.NodeStorage {
 // failedAt returns a report of a round that has failed.
 func failedAt(minute int, allocatable volume.Bytes) *flexlvmv1.NodeStorage {
 	out := madeAt(minute, allocatable)
-	out.Status.Conditions = []metav1.Condition{{Type: flexlvmv1.ConditionReady, Status: metav1.ConditionFalse, Reason: "APIUnavailable", Message: "no answer"}}
+	out.Status.Conditions = []metav1.Condition{{Type: flexlvmv1.ConditionReady, Status: metav1.ConditionFalse, Reason: flexlvmv1.ReasonAPIUnavailable, Message: "no answer"}}
+	return out
+}
+
+// lackingToolsAt returns a report of a node whose host lacks programs, whether or not its round has failed.
+func lackingToolsAt(minute int, allocatable volume.Bytes) *flexlvmv1.NodeStorage {
+	out := failedAt(minute, allocatable)
+	out.Status.Conditions[0].Reason, out.Status.Conditions[0].Message = flexlvmv1.ReasonToolsMissing, "the host lacks mkfs.xfs"
 	return out
 }
 
@@ -66,6 +73,66 @@ func TestUnreleasedStaysChargedUntilItsNodeHasReportedTwice(t *testing.T) {
 	}
 }
 
+// The finalizer of a PersistentVolume is removed by hand, and then its Node is deleted with its NodeStorage. No report will
+// follow, so nothing waits for one: a new node of that name gets a replica of the same dataset.
+func TestUnreleasedEndsWithItsNode(t *testing.T) {
+	gib := ledgertest.OneGiB
+	for name, end := range map[string]func(*ledgertest.Books, *flexlvmv1.NodeStorage){
+		"absent": func(b *ledgertest.Books, was *flexlvmv1.NodeStorage) {
+			b.Forget(was)
+			_, at, ask := b.Unconfirmed("node-1")
+			require.True(t, ask)
+			require.True(t, b.Absent("node-1", at))
+		},
+		"deleted while the API server answers": func(b *ledgertest.Books, was *flexlvmv1.NodeStorage) {
+			b.Gone("other")
+			_, at, ask := b.Unconfirmed("node-1")
+			require.True(t, ask)
+			b.Forget(was)
+			b.Confirm(was, at)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := ledgertest.New(t, madeAt(0, 3*gib))
+			first, second, other := ledgertest.Want("pvc-1", volume.GiB), ledgertest.Want("pvc-2", volume.GiB), ledgertest.Want("other", volume.GiB)
+			first.Spec.Kind, first.Spec.Name = volume.Dataset, "ds-1"
+			second.Spec.Kind, second.Spec.Name = volume.Dataset, "ds-1"
+			b.Written(bound(first, 1))
+			b.Written(bound(other, 2))
+			b.Left(madeAt(0, 3*gib), "pvc-1")
+			require.ErrorContains(t, b.Take("node-1", second), "has a replica of this dataset already")
+			end(b, madeAt(0, 3*gib))
+			again := madeAt(5, 3*gib)
+			again.UID = "made again"
+			b.Report(again)
+			require.NoError(t, b.Take("node-1", second))
+		})
+	}
+}
+
+// A NodeStorage is deleted and made again by the same daemon before anybody has noticed that it is absent: a departure
+// that waits for reports waits for those of the new one.
+func TestUnreleasedWaitsForTheReportsOfANewNodeStorage(t *testing.T) {
+	gib := ledgertest.OneGiB
+	b := ledgertest.New(t, madeAt(0, 3*gib))
+	b.Written(bound(ledgertest.Want("a", volume.GiB), 1))
+	b.Left(madeAt(0, 3*gib), "a")
+	b.Forget(madeAt(0, 3*gib))
+	again := func(minute int) *flexlvmv1.NodeStorage {
+		out := madeAt(minute, 3*gib)
+		out.UID = "made again"
+		return out
+	}
+	_, at, ask := b.Unconfirmed("node-1")
+	require.True(t, ask)
+	b.Confirm(again(1), at)
+	require.Equal(t, 2*gib, b.Room("node-1"))
+	b.Report(again(2))
+	require.Equal(t, 2*gib, b.Room("node-1"))
+	b.Report(again(3))
+	require.Equal(t, 3*gib, b.Room("node-1"))
+}
+
 // A PersistentVolume that was released by its node is charged only until the report is confirmed, also if the node has
 // reported long ago, but within the time in which it must report.
 func TestReleasedIsNotChargedForLonger(t *testing.T) {
@@ -74,6 +141,37 @@ func TestReleasedIsNotChargedForLonger(t *testing.T) {
 	b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB), func(o *corev1.PersistentVolume) { o.Status.Phase = corev1.VolumeReleased }))
 	b.Now = b.Now.Add(10 * time.Minute)
 	b.Left(madeAt(0, 3*gib), "a")
+	require.Equal(t, 3*gib, b.Room("node-1"))
+}
+
+// A node whose host lacks programs for long reports nevertheless. What it has released is not charged for longer.
+func TestNodeWithoutToolsIsNotSilent(t *testing.T) {
+	gib := ledgertest.OneGiB
+	b := ledgertest.New(t, lackingToolsAt(0, 3*gib))
+	b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB), func(o *corev1.PersistentVolume) { o.Status.Phase = corev1.VolumeReleased }))
+	for minute := 5; minute <= 30; minute += 5 {
+		b.Now = b.Now.Add(5 * time.Minute)
+		b.Report(lackingToolsAt(minute, 3*gib))
+	}
+	b.Left(lackingToolsAt(30, 3*gib), "a")
+	b.Report(madeAt(31, 3*gib))
+	require.Equal(t, 3*gib, b.Room("node-1"))
+}
+
+// A round may fail because the host lacks programs. Such reports do not show that the node has seen the end of a
+// PersistentVolume that it has not released.
+func TestReportsWithoutToolsEndNoCharge(t *testing.T) {
+	gib := ledgertest.OneGiB
+	b := ledgertest.New(t, madeAt(0, 3*gib))
+	b.Written(bound(ledgertest.Want("a", volume.GiB), 1))
+	b.Left(madeAt(0, 3*gib), "a")
+	for minute := 1; minute <= 3; minute++ {
+		b.Report(lackingToolsAt(minute, 3*gib))
+	}
+	b.Report(failedAt(4, 3*gib))
+	require.Equal(t, 2*gib, b.Room("node-1"), "its pools are as they were before")
+	b.Report(madeAt(5, 3*gib))
+	b.Report(madeAt(6, 3*gib))
 	require.Equal(t, 3*gib, b.Room("node-1"))
 }
 

@@ -41,7 +41,8 @@ func (a *account) take(storage *flexlvmv1.NodeStorage, now time.Time) (changed b
 }
 
 // Forget removes a node's report, whose NodeStorage is gone. The node may have made another one since, which was read
-// from the API server (Confirm) before the watch shows it: that report stays.
+// from the API server (Confirm) before the watch shows it: that report stays. Otherwise the API server is asked again for
+// all departures, because the node may be gone, too, and then no report ends those that wait for one.
 func (l *Ledger) Forget(storage *flexlvmv1.NodeStorage) {
 	label := pv.NodeLabelValue(storage.Name)
 	l.mu.Lock()
@@ -49,6 +50,7 @@ func (l *Ledger) Forget(storage *flexlvmv1.NodeStorage) {
 	a.gone = storage.UID
 	if a.report == storage.UID {
 		a.node, a.report, a.pools, a.strays = "", "", nil, nil
+		a.unconfirmDepartures()
 	}
 	l.mu.Unlock()
 	l.changed(label)
@@ -90,17 +92,22 @@ func (l *Ledger) Confirm(storage *flexlvmv1.NodeStorage, at uint64) {
 	a, v := l.account(label), versionOf(storage)
 	// The watch may have shown a later report meanwhile. If this report is older than the last one that
 	// was read, the API server was restored from a backup.
-	if deleted := storage.UID != "" && storage.UID == a.gone; !deleted && (v >= a.version || v < a.confirmed) {
+	deleted := storage.UID != "" && storage.UID == a.gone
+	if !deleted && (v >= a.version || v < a.confirmed) {
 		a.take(storage, l.now())
 	}
 	a.confirmed, a.behind = v, false
-	a.confirmDepartures(at)
+	if deleted && a.node == "" {
+		a.endDeparturesUpTo(at) // as in Absent
+	} else {
+		a.confirmDepartures(at)
+	}
 	l.mu.Unlock()
 	l.changed(label)
 }
 
 // Absent records that the API server has no report of a node, and reports whether the watch shows none
-// either: then the node offers nothing, and departures up to number at need not be charged.
+// either: then the node offers nothing, and departures up to number at need not be charged, nor wait for further reports.
 func (l *Ledger) Absent(label string, at uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,7 +116,7 @@ func (l *Ledger) Absent(label string, at uint64) bool {
 		return false
 	}
 	a.behind = false
-	a.endDepartures(func(d departure) bool { return d.at <= at })
+	a.endDeparturesUpTo(at)
 	return true
 }
 

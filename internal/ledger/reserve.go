@@ -159,8 +159,8 @@ func (a *account) otherReplica(wants []Want) string {
 				return other
 			}
 		}
-		for other, r := range a.reserved {
-			if r.replica == name && other != w.PV {
+		for reserved, r := range a.reserved {
+			if other := reservedFor(reserved); r.replica == name && other != w.PV {
 				return other
 			}
 		}

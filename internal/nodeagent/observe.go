@@ -16,7 +16,7 @@ import (
 
 // Reasons of the condition Ready when it is not true.
 const (
-	reasonAPI     = "APIUnavailable"
+	reasonAPI     = flexlvmv1.ReasonAPIUnavailable
 	reasonLVM     = flexlvmv1.ReasonLVMFailed
 	reasonTools   = flexlvmv1.ReasonToolsMissing
 	reasonBlocked = flexlvmv1.ReasonEvictionBlocked

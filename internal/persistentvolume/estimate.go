@@ -10,7 +10,7 @@ import (
 )
 
 // Estimate returns what can be read of a PersistentVolume that Parse rejects, such as one of a later
-// release: its charge and its pool. It reports false if even the pool cannot be read.
+// release: its charge, its pool and whether it is being removed. It reports false if even the pool cannot be read.
 func Estimate(object *corev1.PersistentVolume) (v Volume, known bool) {
 	spec, unread := volume.ReadOptions(Options(object))
 	capacity := object.Spec.Capacity[corev1.ResourceStorage]
@@ -20,6 +20,10 @@ func Estimate(object *corev1.PersistentVolume) (v Volume, known bool) {
 		Shape: spec.Shape(), FSType: spec.FSType, Encrypted: spec.Encrypted, CloneOf: spec.CloneOf, Reserve: spec.Reserve,
 		Replica: replicaOf(object, spec),
 	}
+	if phase, err := phaseOf(object); err == nil { // in an unknown phase, it does not count as being removed
+		v.Phase, v.Deleting = phase, object.DeletionTimestamp != nil
+	}
+	v.ReclaimPolicy, _ = policyOf(object)
 	if _, name, err := named(object); err == nil {
 		v.Volume = name
 	}
