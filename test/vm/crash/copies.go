@@ -8,6 +8,7 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/flexlvm/flexlvm/internal/freeze"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -34,7 +35,8 @@ func snapshotStep(s volume.Spec) step {
 	}
 }
 
-// groupStep takes snapshots of the same instant while their sources are in use.
+// groupStep takes snapshots of the same instant while their sources are in use, or one after another where the kernel
+// cannot do that.
 func groupStep(sources []volume.Spec, snapshots ...volume.Spec) step {
 	var names, of []string
 	var requests []node.SnapshotRequest
@@ -52,8 +54,16 @@ func groupStep(sources []volume.Spec, snapshots ...volume.Spec) step {
 			}
 			ctx, cancel := bounded(w)
 			defer cancel()
-			_, err := w.engine.MakeSnapshotGroup(ctx, requests, stillWanted)
-			return err
+			if freeze.CheckSnapshots() == nil {
+				_, err := w.engine.MakeSnapshotGroup(ctx, requests, stillWanted)
+				return err
+			}
+			for _, r := range requests {
+				if _, err := w.engine.MakeSnapshot(ctx, r, stillWanted); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 		then: func(p promises) {
 			for _, s := range snapshots {

@@ -33,6 +33,8 @@ func (room) Reserve(string, []ledger.Want, ...volume.Name) (map[volume.PoolName]
 	return nil, nil
 }
 
+func (room) GroupUUIDs(string) map[volume.PoolName]string { return nil }
+
 func (room) Written(*corev1.PersistentVolume) {}
 
 // specOf returns the volume spec that a node derives from a PersistentVolume.
