@@ -3,6 +3,8 @@ package ledger
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
@@ -25,6 +27,22 @@ type droppedReservation struct {
 // attemptOn returns the name of the reservation for a PersistentVolume that an earlier attempt may have written on a
 // node, while a later one has failed there or is for another node.
 func attemptOn(label, pv string) string { return pv + " (attempt on " + label + ")" }
+
+// Created records a PersistentVolume that this process has created for a reservation. Without a reservation or an entry
+// of it, the watch has shown the PersistentVolume before, and its end, too: no later event would end its charge.
+func (l *Ledger) Created(object *corev1.PersistentVolume) {
+	l.mu.Lock()
+	var touched []string
+	_, known := l.where[object.Name]
+	_, earlier := l.where[attemptOn(object.Labels[pv.LabelNode], object.Name)]
+	if known || earlier {
+		touched = l.writtenLocked(object)
+	}
+	l.mu.Unlock()
+	for _, label := range touched {
+		l.changed(label)
+	}
+}
 
 // divide begins an attempt on a node: it drops the reservations of the wants that need room.
 func (l *Ledger) divide(label string, wants []Want) (t attempt, touched []string) {

@@ -113,3 +113,31 @@ func TestRoomOfAWriteOutlivesAMove(t *testing.T) {
 		require.NoError(t, b.Take("node-1", first))
 	})
 }
+
+// The answer to a creation may come after the watch has shown the PersistentVolume, and even its end.
+func TestCreatedAfterItsEndIsNotCharged(t *testing.T) {
+	gib := ledgertest.OneGiB
+	want := ledgertest.Want("x", volume.GiB)
+	made := ledgertest.PersistentVolume("node-1", want)
+	t.Run("before the watch", func(t *testing.T) {
+		b := ledgertest.New(t, madeAt(0, 3*gib))
+		require.NoError(t, b.Take("node-1", want))
+		b.Created(made)
+		b.Now = b.Now.Add(ledger.ReservationTime)
+		b.Report(madeAt(1, 3*gib))
+		require.Equal(t, 2*gib, b.Room("node-1"), "the watch hangs")
+	})
+	t.Run("after its end", func(t *testing.T) {
+		b := ledgertest.New(t, madeAt(0, 3*gib))
+		require.NoError(t, b.Take("node-1", want))
+		b.Written(made)
+		b.Gone("x")
+		_, at, ask := b.Unconfirmed("node-1")
+		require.True(t, ask)
+		b.Confirm(madeAt(1, 3*gib), at)
+		b.Created(made)
+		b.Report(madeAt(2, 3*gib))
+		b.Report(madeAt(3, 3*gib))
+		require.Equal(t, 3*gib, b.Room("node-1"))
+	})
+}

@@ -136,7 +136,7 @@ var createOnce = wait.Backoff{Steps: 1}
 // library returns the library's controller of claims and PersistentVolumes, with these watches. The ledger records each
 // PersistentVolume as soon as it exists: its reservation would expire if the watch hung.
 func (w *watches) library(ctx context.Context, config Config, provisioner *Provisioner, claims cache.SharedIndexInformer) *controller.ProvisionController {
-	return controller.NewProvisionController(ctx, controlplane.WithCreateTimeout(config.Client, createTimeout, provisioner.Ledger.Written), pv.Provisioner, provisioner,
+	return controller.NewProvisionController(ctx, controlplane.WithCreateTimeout(config.Client, createTimeout, provisioner.Ledger.Created), pv.Provisioner, provisioner,
 		append(controlplane.LibraryOptions(config.Workers, config.Metrics.library),
 			controller.ClaimsInformer(claims),
 			controller.VolumesInformer(w.volumes.ForLibrary()),
