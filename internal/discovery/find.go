@@ -62,7 +62,7 @@ type Found struct {
 	Path  string // quoted, and with a Problem, if it is not UTF-8
 	Kind  Kind
 	Size  int64  // bytes
-	Start int64  // byte of its disk at which a partition begins; 0: it is no partition
+	Start int64  // byte of its disk at which the partition begins that it is, or that its file system is on; 0: none
 	Disk  string // identifies it among all others
 	// Aliases are IDs under which its data may be found elsewhere: of the devices that it is on, down to the
 	// disks.
@@ -323,7 +323,7 @@ func (f *finder) identify(ctx context.Context, one *Found, at *mountinfo.Info, c
 		return fmt.Errorf("the path %s in its file system is too long: with the UUID it has %d bytes, and at most %d are possible; move it up", one.Root, len(name), maxDiskID)
 	}
 	one.Disk = name
-	one.Aliases, one.AliasesUnknown = aliasesOf(append([]string{d.ID}, d.Under...)), d.UnderUnknown
+	one.Start, one.Aliases, one.AliasesUnknown = int64(d.Start), aliasesOf(append([]string{d.ID}, d.Under...)), d.UnderUnknown
 	return nil
 }
 

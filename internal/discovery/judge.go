@@ -168,9 +168,9 @@ func judgeFree(found *Found, e Entry, now time.Time) Verdict {
 		return out
 	}
 	out.State, out.Entry.Path, out.Entry.Offered = Ready, found.Path, true
-	// While its offer stands, no PersistentVolume was seen that could have put data there. Ledger.Uncleaned finds the
-	// partitions into which it was extended.
-	grown := e.Offered && e.grownTo(found)
+	// While its offer stands, no PersistentVolume was seen that could have put data there, and Ledger.Uncleaned finds the
+	// partitions into which it was extended. What it was cleaned after, or found empty of, counts for its former size only.
+	grown := e.Offered && len(e.Cleaned) == 0 && e.grownTo(found)
 	out.Entry, out.moved = out.Entry.at(found), e.movedTo(found) && !grown
 	if !e.Offered || out.moved {
 		// Higher than all earlier numbers, even if their record is lost.

@@ -75,7 +75,7 @@ func (e Entry) discarded() bool {
 	return e.Erasure == Discard && e.Volume != "" && e.CleanedAfter(e.Volume)
 }
 
-// at returns the entry for a partition that is where f is.
+// at returns the entry for a partition, or a file system on one, that is where f is.
 func (e Entry) at(f *Found) Entry {
 	e.Start, e.Size = 0, 0
 	if f.Start != 0 {
@@ -84,14 +84,15 @@ func (e Entry) at(f *Found) Entry {
 	return e
 }
 
-// movedTo reports whether f is a partition elsewhere on its disk than the entry's.
+// movedTo reports whether f is a partition elsewhere on its disk than the entry's. A file system is known by its UUID,
+// wherever it is.
 func (e Entry) movedTo(f *Found) bool {
-	return e.Start != 0 && f.Start != 0 && (e.Start != f.Start || e.Size != f.Size)
+	return f.Kind == Device && e.Start != 0 && f.Start != 0 && (e.Start != f.Start || e.Size != f.Size)
 }
 
 // grownTo reports whether f is the entry's partition, which was extended at its end.
 func (e Entry) grownTo(f *Found) bool {
-	return e.Start != 0 && e.Start == f.Start && e.Size < f.Size
+	return f.Kind == Device && e.Start != 0 && e.Start == f.Start && e.Size < f.Size
 }
 
 // Equal reports whether two entries are equal.
@@ -159,9 +160,12 @@ func ReadLedger(file string) (Ledger, error) {
 	return out, nil
 }
 
-// overlaps reports whether the entry with this ID is of a partition that was, at least in part, where f is on its disk.
+// overlaps reports whether the entry with this ID is of a partition, or of a file system on one, that was, at least in
+// part, where the partition f is on its disk.
 func (e Entry) overlaps(id string, f *Found) bool {
-	return e.Start != 0 && f.Start != 0 && diskid.SamePartitioned(id, f.Disk) && e.Start < f.Start+f.Size && f.Start < e.Start+e.Size
+	sameDisk := func(other string) bool { return diskid.SamePartitioned(other, f.Disk) }
+	return e.Start != 0 && f.Start != 0 && (sameDisk(id) || slices.ContainsFunc(e.Aliases, sameDisk)) &&
+		e.Start < f.Start+f.Size && f.Start < e.Start+e.Size
 }
 
 // Uncleaned returns the UIDs of the PersistentVolumes that had what was found, a part of it, or what it is a part of,
@@ -180,11 +184,14 @@ func (l Ledger) Uncleaned(f *Found) (volumes []string) {
 	return slices.Compact(volumes)
 }
 
-// GrownOver returns the ID of another partition that was, at least in part, where f is on its disk, and was not cleaned
-// after its last PersistentVolume; empty if there is none.
+// GrownOver returns the ID of another partition, or of a file system on one, that was, at least in part, where the
+// partition f was extended, and was not cleaned after its last PersistentVolume; empty if there is none. That f was
+// cleaned since does not count, because it was smaller then.
 func (l Ledger) GrownOver(f *Found) string {
+	was, added := l[f.Disk], *f
+	added.Start, added.Size = was.Start+was.Size, f.Start+f.Size-(was.Start+was.Size)
 	for _, id := range slices.Sorted(maps.Keys(l)) {
-		if e := l[id]; id != f.Disk && e.overlaps(id, f) && e.Volume != "" && !e.CleanedAfter(e.Volume) && !l[f.Disk].CleanedAfter(e.Volume) {
+		if e := l[id]; id != f.Disk && e.overlaps(id, &added) && e.Volume != "" && !e.CleanedAfter(e.Volume) {
 			return id
 		}
 	}

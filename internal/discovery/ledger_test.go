@@ -36,12 +36,21 @@ func TestUncleaned(t *testing.T) {
 		require.Equal(t, want, other.Uncleaned(&Found{Disk: "naa.1-part6", Start: start, Size: 1 << 30}), "it was partition 7 before, if it is where that was")
 		require.Empty(t, other.Uncleaned(&Found{Disk: "naa.2-part6", Start: start, Size: 1 << 30}), "of another disk")
 	}
-	for size, want := range map[int64]string{1 << 30: "", 1<<30 + 512: "naa.1-part7"} {
-		require.Equal(t, want, other.GrownOver(&Found{Disk: "naa.1-part6", Start: 6 << 30, Size: size}))
+	part6 := Entry{Start: 6 << 30, Size: 1 << 29}
+	grownOver := func(id string, e, part6 Entry, size int64) string {
+		return Ledger{id: e, "naa.1-part6": part6}.GrownOver(&Found{Disk: "naa.1-part6", Start: 6 << 30, Size: size})
 	}
-	cleaned := Ledger{"naa.1-part7": other["naa.1-part7"], "naa.1-part6": {Cleaned: []string{"pv-1"}}}
-	require.Empty(t, cleaned.GrownOver(&Found{Disk: "naa.1-part6", Start: 6 << 30, Size: 2 << 30}), "it was cleaned there")
-	require.Empty(t, Ledger{"naa.1-part7": other["naa.1-part7"].Clean()}.GrownOver(&Found{Disk: "naa.1-part6", Start: 6 << 30, Size: 2 << 30}))
+	mountedThere := Entry{Volume: "pv-1", Aliases: []string{"naa.1-part7"}, Start: 7 << 30, Size: 1 << 30}
+	for id, e := range map[string]Entry{"naa.1-part7": other["naa.1-part7"], "fs-u": mountedThere} {
+		require.Empty(t, grownOver(id, e, part6, 1<<30))
+		require.Equal(t, id, grownOver(id, e, part6, 1<<30+512))
+		require.Empty(t, grownOver(id, e.Clean(), part6, 2<<30), "it was cleaned")
+	}
+	part6.Cleaned = []string{"pv-1"}
+	require.NotEmpty(t, grownOver("naa.1-part7", other["naa.1-part7"], part6, 2<<30), "only its former size was cleaned")
+	part6.Size = 3 << 30
+	require.Empty(t, grownOver("naa.1-part7", other["naa.1-part7"], part6, 4<<30), "it was not extended there")
+	require.Equal(t, []string{"pv-1"}, Ledger{"fs-u": mountedThere}.Uncleaned(&Found{Disk: "naa.1-part6", Start: 6 << 30, Size: 2 << 30}), "a file system was there")
 	e := Entry{Volume: "pv-2", Offset: 7, Erasure: Discard}.Empty([]string{"pv-1"})
 	require.Equal(t, Entry{Volume: "pv-2", Cleaned: []string{"pv-1", "pv-2"}}, e)
 	require.Equal(t, []string{"pv-1"}, Entry{}.Empty([]string{"pv-1"}).Cleaned, "it had none of its own")
