@@ -36,6 +36,7 @@ var elsewhere = map[string]map[string]string{
 		"make kubectl ARGS='get nodes'": "it is about that cluster",
 		"make down":                     "it is about that cluster",
 		"flexlvm doctor":                "the guide's is run",
+		"flexlvm vg create":             "test/cluster does",
 		"kubectl flexlvm":               "the provisioner's suite runs its commands",
 		"kubectl flexlvm ui":            "test/cluster and test/cluster/page do",
 	},
