@@ -19,8 +19,9 @@ type Entry struct {
 	Path string `json:"path"`
 	// Aliases is Found.Aliases.
 	Aliases []string `json:"aliases,omitempty"`
-	// Start and Size are where a partition was when it was last offered or handed out: after a change of the partition
-	// table, another one may have its number. They are 0 if it is no partition, or an earlier release offered it.
+	// Start and Size are where a partition, or the file system on one, was when it was last offered or handed out: after a
+	// change of the partition table, another partition may have its number or its place. They are 0 if it is on no
+	// partition, or an earlier release offered it.
 	Start int64 `json:"start,omitempty"`
 	Size  int64 `json:"size,omitempty"`
 	// Volume is the UID of the last PersistentVolume created for it, and Claim the UID of the claim
