@@ -84,7 +84,8 @@ log=$($tool log-file)
 echo "worker $JOB_COMPLETION_INDEX of $WORKERS begins on $(cat /etc/hostname)" >>"$log"
 dir=$($tool worker-dir)
 $tool worker-dir-exists
-echo "$JOB_COMPLETION_INDEX" >"$dir/part"
+echo "$JOB_COMPLETION_INDEX" >"$dir/new"
+mv "$dir/new" "$dir/part" # complete once it has its name
 until [ "$(ls -d "$($tool job-dir)"/worker-*/part | wc -l)" = "$WORKERS" ]; do sleep 0.5; done
 cat "$($tool job-dir)"/worker-*/part | sort >"$dir/all"
 echo "worker $JOB_COMPLETION_INDEX ends" >>"$log"
