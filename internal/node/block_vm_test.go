@@ -138,8 +138,8 @@ func testBlock(t *testing.T, m *machine) {
 	require.NoError(t, err)
 	require.Equal(t, Space{Size: rawSize, Block: true}, space)
 
-	require.NoError(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, rawGrown, luks.Key{}))
-	require.NoError(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, rawSize, luks.Key{}), "it never shrinks")
+	require.NoError(t, m.growMounted(s.Group, s.Name, target, rawGrown))
+	require.NoError(t, m.growMounted(s.Group, s.Name, target, rawSize), "it never shrinks")
 	requireContent(t, target, rawGrown, first)
 	if m.shape.Layout != volume.Linear && m.shape.Layout != volume.Thin && !inFull() {
 		return // the rest does not depend on the layout
@@ -148,7 +148,7 @@ func testBlock(t *testing.T, m *machine) {
 	writeDevice(t, target, 0, second)
 
 	m.unmount(target)
-	require.ErrorIs(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, 2*rawGrown, luks.Key{}), ErrNotMounted)
+	require.ErrorIs(t, m.growMounted(s.Group, s.Name, target, 2*rawGrown), ErrNotMounted)
 	m.shell("lvchange -an %s/%s", group, s.Name) // as after a boot
 	require.NoError(t, m.records.remove(s.Group, s.Name))
 	target = m.mountRaw(s, "b")
@@ -157,6 +157,33 @@ func testBlock(t *testing.T, m *machine) {
 	require.NoError(t, m.Expand(m.ctx(), s, rawGrown+volume.MiB), "not mounted")
 	requireContent(t, m.mountRaw(s, "b"), rawGrown+volume.MiB, second)
 	testBlockInUse(t, m, s, target)
+}
+
+// kubelet remembers one path for each volume: the path of the last pod that got the device, even after that pod
+// has ended. The other pods' device grows nevertheless.
+func TestBlockGrowsAfterItsLastPodHasEnded(t *testing.T) {
+	m := newMachine(t)
+	s := m.rawVolume("data", rawSize)
+	target, last := m.mountRaw(s, "a"), m.mountRaw(s, "b")
+	data := pattern("kept ", rawSize)
+	writeDevice(t, target, 0, data)
+	require.NoError(t, m.growMounted(s.Group, s.Name, last, rawSize))
+	m.unmount(last)
+	for range 2 { // and again, when it is already done
+		space, err := m.ExpandMounted(m.ctx(), s.Group, s.Name, last, rawGrown, luks.Key{})
+		require.NoError(t, err)
+		require.Equal(t, Space{Size: rawGrown, Block: true}, space)
+	}
+	requireContent(t, target, rawGrown, data)
+	_, err := m.Space(s.Group, s.Name, last)
+	require.ErrorIs(t, err, ErrNotMounted)
+	files := m.volume("files", 64*volume.MiB)
+	for _, path := range []string{"/proc", m.mount(files, "files")} {
+		require.ErrorIs(t, m.growMounted(s.Group, s.Name, path, 2*rawGrown), ErrNotMounted, "something else is mounted there")
+	}
+	require.ErrorIs(t, m.growMounted(files.Group, files.Name, last, volume.GiB), ErrNotMounted, "it has a file system")
+	m.unmount(target)
+	require.ErrorIs(t, m.growMounted(s.Group, s.Name, last, 2*rawGrown), ErrNotMounted, "no pod has it")
 }
 
 // A volume that is published or open is not removed. The volume is mounted at target.
@@ -286,7 +313,7 @@ func TestBlockHoldsAnotherGroup(t *testing.T) {
 	in, err := m.Inventory(m.ctx())
 	require.NoError(t, err)
 	require.Len(t, in.Pools, 1)
-	require.NoError(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, 72*volume.MiB, luks.Key{}))
+	require.NoError(t, m.growMounted(s.Group, s.Name, target, 72*volume.MiB))
 	require.NoError(t, m.Release(m.ctx(), refOf(others), volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(others)))
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/dm"
 	"github.com/flexlvm/flexlvm/internal/lock"
-	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -81,7 +80,7 @@ func TestBlockGrowsNotUnrecorded(t *testing.T) {
 	s := m.rawVolume("data", rawSize)
 	target := m.mountRaw(s, "a")
 	m.shell("mount -o remount,ro %s", dir)
-	require.ErrorContains(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, rawGrown, luks.Key{}), "does not grow before its new size is on record")
+	require.ErrorContains(t, m.growMounted(s.Group, s.Name, target, rawGrown), "does not grow before its new size is on record")
 	requireContent(t, target, rawSize, nil)
 	m.unmount(target)
 	requireContent(t, m.mountRaw(s, "a"), rawSize, nil)
@@ -94,7 +93,7 @@ func TestBlockGrowsNotUnrecorded(t *testing.T) {
 	m.unmount(target)
 	requireContent(t, m.mountRaw(s, "a"), rawGrown, nil)
 	m.shell("mount -o remount,rw %s", dir)
-	require.NoError(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, rawGrown, luks.Key{}))
+	require.NoError(t, m.growMounted(s.Group, s.Name, target, rawGrown))
 	requireContent(t, target, rawGrown, nil)
 	m.unmount(target)
 	requireContent(t, m.mountRaw(s, "a"), rawGrown, nil)
