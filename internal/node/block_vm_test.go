@@ -19,7 +19,6 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/dm"
-	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -157,33 +156,6 @@ func testBlock(t *testing.T, m *machine) {
 	require.NoError(t, m.Expand(m.ctx(), s, rawGrown+volume.MiB), "not mounted")
 	requireContent(t, m.mountRaw(s, "b"), rawGrown+volume.MiB, second)
 	testBlockInUse(t, m, s, target)
-}
-
-// kubelet remembers one path for each volume: the path of the last pod that got the device, even after that pod
-// has ended. The other pods' device grows nevertheless.
-func TestBlockGrowsAfterItsLastPodHasEnded(t *testing.T) {
-	m := newMachine(t)
-	s := m.rawVolume("data", rawSize)
-	target, last := m.mountRaw(s, "a"), m.mountRaw(s, "b")
-	data := pattern("kept ", rawSize)
-	writeDevice(t, target, 0, data)
-	require.NoError(t, m.growMounted(s.Group, s.Name, last, rawSize))
-	m.unmount(last)
-	for range 2 { // and again, when it is already done
-		space, err := m.ExpandMounted(m.ctx(), s.Group, s.Name, last, rawGrown, luks.Key{})
-		require.NoError(t, err)
-		require.Equal(t, Space{Size: rawGrown, Block: true}, space)
-	}
-	requireContent(t, target, rawGrown, data)
-	_, err := m.Space(s.Group, s.Name, last)
-	require.ErrorIs(t, err, ErrNotMounted)
-	files := m.volume("files", 64*volume.MiB)
-	for _, path := range []string{"/proc", m.mount(files, "files")} {
-		require.ErrorIs(t, m.growMounted(s.Group, s.Name, path, 2*rawGrown), ErrNotMounted, "something else is mounted there")
-	}
-	require.ErrorIs(t, m.growMounted(files.Group, files.Name, last, volume.GiB), ErrNotMounted, "it has a file system")
-	m.unmount(target)
-	require.ErrorIs(t, m.growMounted(s.Group, s.Name, last, 2*rawGrown), ErrNotMounted, "no pod has it")
 }
 
 // A volume that is published or open is not removed. The volume is mounted at target.

@@ -114,6 +114,33 @@ func testExpandMounted(t *testing.T, m *machine) {
 	require.Equal(t, 128*volume.MiB, tagsOf(t, s.Name).Size)
 }
 
+// kubelet remembers one path for each volume: the path of the last pod that got the device, even after that pod
+// has ended. The other pods' device grows nevertheless.
+func TestBlockGrowsAfterItsLastPodHasEnded(t *testing.T) {
+	m := newMachine(t)
+	s := m.rawVolume("data", rawSize)
+	target, last := m.mountRaw(s, "a"), m.mountRaw(s, "b")
+	data := pattern("kept ", rawSize)
+	writeDevice(t, target, 0, data)
+	require.NoError(t, m.growMounted(s.Group, s.Name, last, rawSize))
+	m.unmount(last)
+	for range 2 { // and again, when it is already done
+		space, err := m.ExpandMounted(m.ctx(), s.Group, s.Name, last, rawGrown, luks.Key{})
+		require.NoError(t, err)
+		require.Equal(t, Space{Size: rawGrown, Block: true}, space)
+	}
+	requireContent(t, target, rawGrown, data)
+	_, err := m.Space(s.Group, s.Name, last)
+	require.ErrorIs(t, err, ErrNotMounted)
+	files := m.volume("files", 64*volume.MiB)
+	for _, path := range []string{"/proc", m.mount(files, "files")} {
+		require.ErrorIs(t, m.growMounted(s.Group, s.Name, path, 2*rawGrown), ErrNotMounted, "something else is mounted there")
+	}
+	require.ErrorIs(t, m.growMounted(files.Group, files.Name, last, volume.GiB), ErrNotMounted, "it has a file system")
+	m.unmount(target)
+	require.ErrorIs(t, m.growMounted(s.Group, s.Name, last, 2*rawGrown), ErrNotMounted, "no pod has it")
+}
+
 // Space returns the output of df, for this volume only.
 func TestSpaceOfMounted(t *testing.T) { linearAndThin(t, testSpaceOfMounted) }
 
