@@ -134,14 +134,16 @@ func TestBlockMappingIsMade(t *testing.T) {
 	name := dm.BlockName(m.uuidOf(s))
 	t.Cleanup(func() { m.clearRaw(s) })
 	for _, loaded := range []bool{false, true} {
-		m.shell("dmsetup create %s --uuid FLEXLVM-%[1]s --notable", name)
-		if loaded {
-			m.shell("dmsetup load %s --table '0 8 linear /dev/mapper/%s 0'", name, volume.DeviceName(group, s.Name))
-			require.NoError(t, m.CloseUnused(m.ctx()))
-			m.shell("! dmsetup info %s", name)
+		begin := func() {
 			m.shell("dmsetup create %s --uuid FLEXLVM-%[1]s --notable", name)
-			m.shell("dmsetup load %s --table '0 8 linear /dev/mapper/%s 0'", name, volume.DeviceName(group, s.Name))
+			if loaded {
+				m.shell("dmsetup load %s --table '0 8 linear /dev/mapper/%s 0'", name, volume.DeviceName(group, s.Name))
+			}
 		}
+		begin()
+		require.NoError(t, m.CloseUnused(m.ctx()))
+		m.shell("! dmsetup info %s", name)
+		begin()
 		m.mountRaw(s, "a")
 		requireContent(t, target, rawSize, data)
 		m.unmount(target)
