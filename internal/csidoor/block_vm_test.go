@@ -5,6 +5,7 @@ package csidoor_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -77,4 +78,21 @@ func TestBlockUnpublishKilledAfterEveryStep(t *testing.T) {
 		require.False(t, b.verb("mount").run(t))
 		require.Equal(t, sum, b.sum(), "after death %d", die)
 	}
+}
+
+// The last pod that got the device has ended, and kubelet requests growth at its path.
+func TestBlockGrowsAfterItsLastPodHasEnded(t *testing.T) {
+	b := newRawBed(t)
+	require.False(t, b.verb("mount").run(t))
+	sum, last := b.fill(), b.verb("mount")
+	last.Target, last.Size = filepath.Join(filepath.Dir(b.Target), "b"), rawSize+8*mib
+	require.False(t, last.run(t))
+	last.Verb = "unmount"
+	require.False(t, last.run(t))
+	last.Verb = "expand"
+	require.False(t, last.run(t))
+	b.requireDevice(last.Size)
+	require.Equal(t, sum, b.sum())
+	require.False(t, b.verb("unmount").run(t))
+	require.Contains(t, last.fails(t), "NotFound", "no pod has it")
 }

@@ -57,8 +57,8 @@ func (f *fakeEngine) Unmount(ctx context.Context, target string) error {
 	return f.record(ctx, engineCall{verb: "unmount", request: node.MountRequest{Target: target}})
 }
 
-func (f *fakeEngine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) error {
-	return f.record(ctx, engineCall{verb: "expand", spec: volume.Spec{Group: g, Name: n}, request: node.MountRequest{Target: path, Key: key}, size: size})
+func (f *fakeEngine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) (node.Space, error) {
+	return f.space, f.record(ctx, engineCall{verb: "expand", spec: volume.Spec{Group: g, Name: n}, request: node.MountRequest{Target: path, Key: key}, size: size})
 }
 
 func (f *fakeEngine) Space(g volume.Group, n volume.Name, path string) (node.Space, error) {

@@ -22,7 +22,7 @@ type Engine interface {
 	Mount(ctx context.Context, spec volume.Spec, r node.MountRequest) error
 	// Unmount succeeds if nothing is mounted or target does not exist.
 	Unmount(ctx context.Context, target string) error
-	ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) error
+	ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) (node.Space, error)
 	Space(g volume.Group, n volume.Name, path string) (node.Space, error)
 	Inventory(ctx context.Context) (inventory.Inventory, error)
 }
@@ -148,20 +148,28 @@ func (s *service) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeR
 	if err != nil {
 		return nil, err
 	}
-	if !h.readers { // a replica grows through the claim of its loader
-		key, err := keyFrom(r.GetSecrets())
-		if err != nil {
-			return nil, err
-		}
-		if err := s.engine.ExpandMounted(ctx, h.group, h.name, r.GetVolumePath(), size, key); err != nil {
-			return nil, growthError(err)
-		}
+	var space node.Space
+	if h.readers { // a replica grows through the claim of its loader
+		space, err = s.engine.Space(h.group, h.name, r.GetVolumePath())
+	} else {
+		space, err = s.expand(ctx, h, r, size)
 	}
-	space, err := s.engine.Space(h.group, h.name, r.GetVolumePath())
 	if err != nil {
 		return nil, err
 	}
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: int64(space.Size)}, nil
+}
+
+func (s *service) expand(ctx context.Context, h handle, r *csi.NodeExpandVolumeRequest, size volume.Bytes) (node.Space, error) {
+	key, err := keyFrom(r.GetSecrets())
+	if err != nil {
+		return node.Space{}, err
+	}
+	space, err := s.engine.ExpandMounted(ctx, h.group, h.name, r.GetVolumePath(), size, key)
+	if err != nil {
+		return node.Space{}, growthError(err)
+	}
+	return space, nil
 }
 
 // NodeGetVolumeStats returns the usage as df shows it, or the size of a device.

@@ -213,7 +213,7 @@ func TestKeyReachesTheEngineAlone(t *testing.T) {
 	expand := &csi.NodeExpandVolumeRequest{VolumeId: r.GetVolumeId(), VolumePath: "/x", CapacityRange: &csi.CapacityRange{RequiredBytes: 1}, Secrets: r.GetSecrets()}
 	_, err = d.NodeExpandVolume(t.Context(), expand)
 	require.NoError(t, err)
-	require.Equal(t, []string{"mount", "expand", "space"}, d.engine.verbs())
+	require.Equal(t, []string{"mount", "expand"}, d.engine.verbs())
 	require.True(t, d.engine.calls[0].spec.Encrypted)
 	for _, c := range d.engine.calls[:2] {
 		require.False(t, c.request.Key.IsZero(), c.verb)

@@ -29,21 +29,35 @@ func Make(ctx context.Context, run exec.Interface, name string, device uint64, s
 	if !errors.Is(err, ErrBusy) {
 		return err
 	}
-	empty, failed := isEmpty(ctx, run, name)
-	if failed != nil || !empty {
+	removed, failed := RemoveEmpty(ctx, run, name)
+	if failed != nil || !removed {
 		return errors.Join(err, failed)
-	}
-	if err := Remove(ctx, run, name); err != nil {
-		return err
 	}
 	return create()
 }
 
-// isEmpty reports whether a mapping is one that Make has begun, has neither a live nor an inactive
-// table, and is not open.
+// RemoveEmpty removes a mapping if it is one that a killed Make or cryptsetup has begun: it has neither a live
+// nor an inactive table, and is not open. It reports whether it has removed the mapping. The caller makes sure
+// that nobody is creating the mapping.
+func RemoveEmpty(ctx context.Context, run exec.Interface, name string) (bool, error) {
+	empty, err := isEmpty(ctx, run, name)
+	if err != nil || !empty {
+		return false, err
+	}
+	if err := Remove(ctx, run, name); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
 func isEmpty(ctx context.Context, run exec.Interface, name string) (bool, error) {
 	out, err := run.CommandContext(ctx, "dmsetup", "info", "--columns", "--noheadings", "--separator", ",", "-o", "uuid,tables_loaded,open", name).Output()
-	return strings.TrimSpace(string(out)) == blockUUID+name+",None,0", err
+	if err != nil {
+		return false, err
+	}
+	uuid, rest, _ := strings.Cut(strings.TrimSpace(string(out)), ",")
+	_, own := splitUUID(uuid, name)
+	return own && rest == "None,0", nil
 }
 
 // Resize changes the size of a mapping, which may be in use. Killed in between, it leaves the

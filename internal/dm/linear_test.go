@@ -44,13 +44,14 @@ func TestRemoveInUse(t *testing.T) {
 // A mapping that a killed dmsetup has left is replaced only if it has no table and is not open.
 func TestMakeOverEmpty(t *testing.T) {
 	busy := fmt.Errorf("%w: Device or resource busy", &testingexec.FakeExitError{Status: 1})
+	name := BlockName(lv)
 	for info, anew := range map[string]bool{
-		"FLEXLVM-x,None,0\n":     true,
-		"FLEXLVM-x,None,1\n":     false,
-		"FLEXLVM-x,Live,0\n":     false,
-		"FLEXLVM-x,Inactive,0\n": false,
-		"OTHER-x,None,0\n":       false,
-		"":                       false,
+		"FLEXLVM-" + name + ",None,0\n":     true,
+		"FLEXLVM-" + name + ",None,1\n":     false,
+		"FLEXLVM-" + name + ",Live,0\n":     false,
+		"FLEXLVM-" + name + ",Inactive,0\n": false,
+		"OTHER-" + name + ",None,0\n":       false,
+		"":                                  false,
 	} {
 		there, creates := true, 0
 		err := Make(t.Context(), commandtest.Func(func(argv ...string) (string, error) {
@@ -66,7 +67,7 @@ func TestMakeOverEmpty(t *testing.T) {
 				return "", busy
 			}
 			return "", nil
-		}), "x", unix.Mkdev(254, 3), volume.MiB)
+		}), name, unix.Mkdev(254, 3), volume.MiB)
 		if anew {
 			require.NoError(t, err)
 			require.Equal(t, 2, creates)
@@ -74,5 +75,29 @@ func TestMakeOverEmpty(t *testing.T) {
 		}
 		require.ErrorIs(t, err, ErrBusy, info)
 		require.Equal(t, 1, creates)
+	}
+}
+
+// A mapping that a killed cryptsetup has left is removed only if it has no table and is not open.
+func TestRemoveEmptyOfCryptsetup(t *testing.T) {
+	name, other := CryptName(lv), CryptName(strings.ToUpper(lv))
+	uuid := cryptUUID + strings.ReplaceAll(id, "-", "")
+	for info, want := range map[string]bool{
+		uuid + "-" + name + ",None,0\n":          true,
+		uuid + "-" + name + ",None,1\n":          false,
+		uuid + "-" + name + ",Live,0\n":          false,
+		uuid + "-" + name + ",Live,Inactive,0\n": false,
+		uuid + "-" + other + ",None,0\n":         false,
+		"CRYPT-PLAIN-" + name + ",None,0\n":      false,
+		"FLEXLVM-" + name + ",None,0\n":          false,
+	} {
+		var verbs []string
+		removed, err := RemoveEmpty(t.Context(), commandtest.Func(func(argv ...string) (string, error) {
+			verbs = append(verbs, argv[1])
+			return info, nil
+		}), name)
+		require.NoError(t, err)
+		require.Equal(t, want, removed, info)
+		require.Equal(t, want, len(verbs) == 2, info)
 	}
 }

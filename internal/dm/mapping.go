@@ -54,11 +54,17 @@ type Mapping struct {
 	Path   string // /dev/mapper/…
 	Number uint64 // as in stat's st_rdev
 	UUID   string // of the container; empty for the device of a raw block volume
-	Device uint64 // the number of the device that it is on
+	Device uint64 // the number of the device that it is on; 0 with ErrOnNothing
 }
 
-// ErrNoMapping: the device is not one of flexlvm's mappings, or does not exist.
-var ErrNoMapping = errors.New("no such mapping")
+// Errors that callers may test for with errors.Is.
+var (
+	// ErrNoMapping: the device is not one of flexlvm's mappings, or does not exist.
+	ErrNoMapping = errors.New("no such mapping")
+	// ErrOnNothing: the mapping is on no device, because the program that created it was killed before it loaded
+	// the table, or because somebody has replaced the table.
+	ErrOnNothing = errors.New("stands on no device and should on one")
+)
 
 // ByNumber returns the mapping with a device number. The error is ErrNoMapping if the device is not
 // flexlvm's, or is gone. sys is Sys.
@@ -86,8 +92,8 @@ func On(sys string, device uint64) (Mapping, error) {
 	return Mapping{}, ErrNoMapping
 }
 
-// Mappings returns all mappings of this host. The error is about mappings that cannot be read; the
-// others are returned with it.
+// Mappings returns all mappings of this host, also those that are on nothing (ErrOnNothing). The error is
+// about mappings that cannot be read; the others are returned with it.
 func Mappings(sys string) ([]Mapping, error) {
 	dir := filepath.Join(sys, "block")
 	entries, err := os.ReadDir(dir)
@@ -104,7 +110,7 @@ func Mappings(sys string) ([]Mapping, error) {
 		if errors.Is(err, ErrNoMapping) {
 			continue
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrOnNothing) {
 			failed = errors.Join(failed, err)
 			continue
 		}
@@ -164,14 +170,17 @@ func read(dir string, number uint64) (Mapping, error) {
 	if err != nil {
 		return Mapping{}, fmt.Errorf("see what mapping %s stands on: %w", name, err)
 	}
-	if len(below) != 1 {
-		return Mapping{}, fmt.Errorf("mapping %s stands on %d devices and should on one; a command of cryptsetup's or dmsetup's was cut short: run `dmsetup remove %s`", name, len(below), name)
+	m := Mapping{Name: name, Path: mapperDir + name, Number: number, UUID: container}
+	if len(below) == 0 {
+		return m, fmt.Errorf("mapping %s %w; a command of cryptsetup's or dmsetup's was cut short: run `dmsetup remove %s`", name, ErrOnNothing, name)
 	}
-	device, err := readNumber(filepath.Join(dir, "slaves", below[0].Name()))
-	if err != nil {
+	if len(below) > 1 {
+		return Mapping{}, fmt.Errorf("mapping %s stands on %d devices and should on one; check it with `dmsetup table %s`", name, len(below), name)
+	}
+	if m.Device, err = readNumber(filepath.Join(dir, "slaves", below[0].Name())); err != nil {
 		return Mapping{}, fmt.Errorf("see what mapping %s stands on: %w", name, err)
 	}
-	return Mapping{Name: name, Path: mapperDir + name, Number: number, UUID: container, Device: device}, nil
+	return m, nil
 }
 
 // gone reports whether an error of sysfs means that the device is gone, or is just being removed.

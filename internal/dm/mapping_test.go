@@ -130,15 +130,26 @@ func TestMappingOnNothing(t *testing.T) {
 	s := sysfs{t, t.TempDir()}
 	s.device(1, name, cryptUUID+strings.ReplaceAll(id, "-", "")+"-"+name)
 	_, err := ByNumber(s.dir, number(1))
+	require.ErrorIs(t, err, ErrOnNothing)
 	require.ErrorContains(t, err, "dmsetup remove "+name)
 	require.NotErrorIs(t, err, ErrNoMapping)
 
-	// Other mappings are returned nevertheless.
+	// It is listed, and so are the others.
 	whole := CryptName(strings.ToUpper(lv))
 	s.device(2, "flexlvm-a", "LVM-xyz")
 	s.device(3, whole, cryptUUID+strings.ReplaceAll(id, "-", "")+"-"+whole, 2)
 	all, err := Mappings(s.dir)
-	require.ErrorContains(t, err, "dmsetup remove "+name)
-	require.Len(t, all, 1)
-	require.Equal(t, whole, all[0].Name)
+	require.NoError(t, err)
+	require.ElementsMatch(t, []Mapping{
+		{Name: name, Path: "/dev/mapper/" + name, Number: number(1), UUID: id},
+		{Name: whole, Path: "/dev/mapper/" + whole, Number: number(3), UUID: id, Device: number(2)},
+	}, all)
+
+	// One on two devices is not.
+	s.device(4, "flexlvm-b", "LVM-abc")
+	onTwo := BlockName(lv)
+	s.device(5, onTwo, "FLEXLVM-"+onTwo, 2, 4)
+	all, err = Mappings(s.dir)
+	require.ErrorContains(t, err, "stands on 2 devices")
+	require.Len(t, all, 2)
 }

@@ -85,7 +85,7 @@ func (d *Doctor) ExamineNode(ctx context.Context) []Finding {
 }
 
 func (d *Doctor) examineHost(ctx context.Context) []Finding {
-	return run(ctx, d.checkUser, d.checkKernel, d.checkDeviceMapper, d.checkXFS, d.checkReaders, d.checkTools)
+	return run(ctx, d.checkUser, d.checkKernel, d.checkDeviceMapper, d.checkXFS, d.checkReaders, d.checkTools, d.checkFIPS)
 }
 
 func (d *Doctor) examineState(ctx context.Context) []Finding {

@@ -125,6 +125,7 @@ func healthy(t *testing.T) *patient {
 	}}
 	p.write(t, "proc/misc", "236 device-mapper\n144 nvram\n")
 	p.write(t, "proc/fs/xfs/xqmstat", "")
+	p.write(t, "proc/sys/crypto/fips_enabled", "0\n")
 	p.process(t, "1", "systemd", "", "0", "")
 	p.process(t, "77", "kubelet", "/usr/bin/kubelet\x00--volume-plugin-dir="+place.PluginDir()+"\x00--v=2\x00", "0", "")
 	p.write(t, "exec/flexlvm.io~flexlvm/flexlvm", "binary")
@@ -234,6 +235,7 @@ func TestFindings(t *testing.T) {
 			tools["cryptsetup --version"] = "cryptsetup 2.1.0\n"
 			p.host.Tools = tools
 		}, Fail, "cryptsetup", "version 2.1.0 lacks deriving one key at a time", "2.2 or later"},
+		"FIPS mode":   {func(t *testing.T, p *patient) { p.write(t, "proc/sys/crypto/fips_enabled", "1\n") }, Warn, "FIPS mode", "may then refuse argon2id", "keep them on other nodes (allowedTopologies of their class)"},
 		"no xfsprogs": {tool("mkfs.xfs", ""), Fail, "mkfs.xfs", "xfsprogs", "on the host itself"},
 		"old lvm":     {tool("lvs", "LVM version: 2.02.98(2)"), Fail, "lvs", "version 2.02.98 lacks reports in JSON", "2.02.158"},
 		"broken lvm":  {tool("lvs", "fails"), Fail, "lvs", "it went wrong", "reinstall"},

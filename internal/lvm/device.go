@@ -83,6 +83,37 @@ func DeviceByNumber(number uint64) (Device, error) {
 	return d, nil
 }
 
+// Devices returns the devices of all active logical volumes.
+func Devices() ([]Device, error) {
+	numbers, err := filepath.Glob("/sys/block/dm-*/dev")
+	if err != nil {
+		return nil, err
+	}
+	var all []Device
+	for _, file := range numbers {
+		line, err := readLine(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it has just been removed
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list devices: %w", err)
+		}
+		var major, minor uint32
+		if _, err := fmt.Sscanf(line, "%d:%d", &major, &minor); err != nil {
+			return nil, fmt.Errorf("read the number in %s: %w", file, err)
+		}
+		d, err := DeviceByNumber(unix.Mkdev(major, minor))
+		if errors.Is(err, ErrNoDevice) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
 // Thin reports whether, to the kernel, a device is a volume in a thin pool: the device-mapper UUID
 // of the device below it has LVM's suffix for such a pool.
 func Thin(number uint64) (bool, error) {

@@ -19,7 +19,6 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/dm"
-	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -138,8 +137,8 @@ func testBlock(t *testing.T, m *machine) {
 	require.NoError(t, err)
 	require.Equal(t, Space{Size: rawSize, Block: true}, space)
 
-	require.NoError(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, rawGrown, luks.Key{}))
-	require.NoError(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, rawSize, luks.Key{}), "it never shrinks")
+	require.NoError(t, m.growMounted(s.Group, s.Name, target, rawGrown))
+	require.NoError(t, m.growMounted(s.Group, s.Name, target, rawSize), "it never shrinks")
 	requireContent(t, target, rawGrown, first)
 	if m.shape.Layout != volume.Linear && m.shape.Layout != volume.Thin && !inFull() {
 		return // the rest does not depend on the layout
@@ -148,7 +147,7 @@ func testBlock(t *testing.T, m *machine) {
 	writeDevice(t, target, 0, second)
 
 	m.unmount(target)
-	require.ErrorIs(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, 2*rawGrown, luks.Key{}), ErrNotMounted)
+	require.ErrorIs(t, m.growMounted(s.Group, s.Name, target, 2*rawGrown), ErrNotMounted)
 	m.shell("lvchange -an %s/%s", group, s.Name) // as after a boot
 	require.NoError(t, m.records.remove(s.Group, s.Name))
 	target = m.mountRaw(s, "b")
@@ -286,7 +285,7 @@ func TestBlockHoldsAnotherGroup(t *testing.T) {
 	in, err := m.Inventory(m.ctx())
 	require.NoError(t, err)
 	require.Len(t, in.Pools, 1)
-	require.NoError(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, 72*volume.MiB, luks.Key{}))
+	require.NoError(t, m.growMounted(s.Group, s.Name, target, 72*volume.MiB))
 	require.NoError(t, m.Release(m.ctx(), refOf(others), volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(others)))
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/dm"
 	"github.com/flexlvm/flexlvm/internal/lock"
-	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -81,7 +80,7 @@ func TestBlockGrowsNotUnrecorded(t *testing.T) {
 	s := m.rawVolume("data", rawSize)
 	target := m.mountRaw(s, "a")
 	m.shell("mount -o remount,ro %s", dir)
-	require.ErrorContains(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, rawGrown, luks.Key{}), "does not grow before its new size is on record")
+	require.ErrorContains(t, m.growMounted(s.Group, s.Name, target, rawGrown), "does not grow before its new size is on record")
 	requireContent(t, target, rawSize, nil)
 	m.unmount(target)
 	requireContent(t, m.mountRaw(s, "a"), rawSize, nil)
@@ -94,7 +93,7 @@ func TestBlockGrowsNotUnrecorded(t *testing.T) {
 	m.unmount(target)
 	requireContent(t, m.mountRaw(s, "a"), rawGrown, nil)
 	m.shell("mount -o remount,rw %s", dir)
-	require.NoError(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, rawGrown, luks.Key{}))
+	require.NoError(t, m.growMounted(s.Group, s.Name, target, rawGrown))
 	requireContent(t, target, rawGrown, nil)
 	m.unmount(target)
 	requireContent(t, m.mountRaw(s, "a"), rawGrown, nil)
@@ -135,14 +134,16 @@ func TestBlockMappingIsMade(t *testing.T) {
 	name := dm.BlockName(m.uuidOf(s))
 	t.Cleanup(func() { m.clearRaw(s) })
 	for _, loaded := range []bool{false, true} {
-		m.shell("dmsetup create %s --uuid FLEXLVM-%[1]s --notable", name)
-		if loaded {
-			m.shell("dmsetup load %s --table '0 8 linear /dev/mapper/%s 0'", name, volume.DeviceName(group, s.Name))
-			require.NoError(t, m.CloseUnused(m.ctx()))
-			m.shell("! dmsetup info %s", name)
+		begin := func() {
 			m.shell("dmsetup create %s --uuid FLEXLVM-%[1]s --notable", name)
-			m.shell("dmsetup load %s --table '0 8 linear /dev/mapper/%s 0'", name, volume.DeviceName(group, s.Name))
+			if loaded {
+				m.shell("dmsetup load %s --table '0 8 linear /dev/mapper/%s 0'", name, volume.DeviceName(group, s.Name))
+			}
 		}
+		begin()
+		require.NoError(t, m.CloseUnused(m.ctx()))
+		m.shell("! dmsetup info %s", name)
+		begin()
 		m.mountRaw(s, "a")
 		requireContent(t, target, rawSize, data)
 		m.unmount(target)

@@ -144,19 +144,32 @@ func (e *Engine) open(ctx context.Context, d lvm.Device, tags volume.Tags, key l
 }
 
 func (e *Engine) openContainer(ctx context.Context, d lvm.Device, tags volume.Tags, key luks.Key) error {
+	name := cryptName(d, tags)
 	open := func() error {
 		// Unkillable, like LVM's commands: a killed cryptsetup would leave a half-made device.
-		return luks.Open(ctx, e.host.Unkillable, d.Path, cryptName(d, tags), key)
+		return luks.Open(ctx, e.host.Unkillable, d.Path, name, key)
+	}
+	openOverEmpty := func() error {
+		err := open()
+		if !errors.Is(err, luks.ErrBusy) {
+			return err
+		}
+		// A mapping without a table has the name; openContainerOf finds only those that have one.
+		removed, failed := dm.RemoveEmpty(ctx, e.host.Unkillable, name)
+		if failed != nil || !removed {
+			return errors.Join(err, failed)
+		}
+		return open()
 	}
 	if tags.FSType != volume.Raw || tags.State == volume.Creating && tags.Clone == "" {
-		return open()
+		return openOverEmpty()
 	}
 	// The mapping exposes data that pods have written, so LVM must not run meanwhile (see ensureMapping). The
 	// key is checked first, so that a wrong key does not block other calls' LVM commands.
 	if err := luks.CheckKey(ctx, e.host.Killable, d.Path, key); err != nil {
 		return err
 	}
-	return e.lvm.Alone(ctx, open)
+	return e.lvm.Alone(ctx, openOverEmpty)
 }
 
 func wrongKey(d lvm.Device, err error) error {

@@ -3,11 +3,14 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	testingexec "k8s.io/utils/exec/testing"
 
+	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/command/commandtest"
 	"github.com/flexlvm/flexlvm/internal/dm"
 	"github.com/flexlvm/flexlvm/internal/luks"
@@ -160,4 +163,46 @@ func TestMappingByAStaleNode(t *testing.T) {
 	require.NoError(t, os.Remove(link))
 	_, err = e.contentOn(lvm.Device{}, dm.Mapping{Name: "mapping", Path: link, Number: null.Rdev}, tags)
 	require.ErrorContains(t, err, "dmsetup mknodes mapping")
+}
+
+// A mapping without a table, which a killed cryptsetup has left, is removed, and the container opened. A mapping
+// that is anything else stays.
+func TestOpenOverAnEmptyMapping(t *testing.T) {
+	d, tags := lvm.Device{Path: "/dev/mapper/g-a", VolumeUUID: "Zk2Q1s-8hVb-Pq1C-2dLc-9Xwq-TfKo-a1B2c3"}, encryptedTags(volume.Ready, lukstest.UUID)
+	name := dm.CryptName(d.VolumeUUID)
+	uuid := "CRYPT-LUKS2-" + strings.ReplaceAll(lukstest.UUID, "-", "") + "-" + name
+	key, err := luks.NewKey([]byte(strings.Repeat("k", luks.MinKey)))
+	require.NoError(t, err)
+	for info, opens := range map[string]bool{
+		uuid + ",None,0":            true,
+		uuid + ",Live,0":            false,
+		uuid + ",None,1":            false,
+		"OTHER-" + name + ",None,0": false,
+	} {
+		there := true
+		host := commandtest.Func(func(argv ...string) (string, error) {
+			switch argv[0] + " " + argv[1] {
+			case "dmsetup info":
+				return info, nil
+			case "dmsetup remove":
+				require.True(t, opens, info)
+				require.Equal(t, name, argv[2])
+				there = false
+			case "cryptsetup open":
+				if there {
+					return "", &testingexec.FakeExitError{Status: 5}
+				}
+			default:
+				t.Errorf("ran %s", argv)
+			}
+			return "", nil
+		})
+		e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, command.Programs{Unkillable: host, Killable: host})
+		require.NoError(t, err)
+		err = e.openContainer(t.Context(), d, tags, key)
+		require.Equal(t, opens, err == nil, "%s: %v", info, err)
+		if !opens {
+			require.ErrorIs(t, err, luks.ErrBusy)
+		}
+	}
 }

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
-	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -139,7 +138,7 @@ func TestDirectoryLife(t *testing.T) {
 	require.Zero(t, WokenAt(m.stateDir))
 	require.NoError(t, m.Expand(m.ctx(), s, 3*volume.MiB))
 	require.NotZero(t, WokenAt(m.stateDir), "the node daemon charges it soon")
-	require.NoError(t, m.ExpandMounted(m.ctx(), group, s.Name, dir, 5*volume.MiB, luks.Key{}))
+	require.NoError(t, m.growMounted(group, s.Name, dir, 5*volume.MiB))
 	total, _, _ := df(t, dir)
 	require.Equal(t, 5*volume.MiB, total)
 	space, err := m.Space(group, s.Name, dir)

@@ -167,16 +167,24 @@ func (e *Engine) tagSize(ctx context.Context, lv lvm.LogicalVolume, old, now vol
 	return nil
 }
 
-// ExpandMounted is Expand for callers that know only a volume's name and where it is mounted (ErrNotMounted);
-// the rest comes from the volume's tags. key is the key of an encrypted volume.
-func (e *Engine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) error {
-	return e.retryForRoom(ctx, g, func(ctx context.Context) error { return e.expandMounted(ctx, g, n, path, size, key) })
+// ExpandMounted is Expand for callers that know only a volume's name and where it is mounted (ErrNotMounted), or
+// where a raw block volume was (mountedOrPublished); the rest comes from the volume's tags. key is the key of an
+// encrypted volume. ExpandMounted returns the volume's space afterwards.
+func (e *Engine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) (Space, error) {
+	if err := e.retryForRoom(ctx, g, func(ctx context.Context) error { return e.expandMounted(ctx, g, n, path, size, key) }); err != nil {
+		return Space{}, err
+	}
+	d, err := mountedOrPublished(g, n, path)
+	if err != nil {
+		return Space{}, err
+	}
+	return spaceOf(d, path)
 }
 
 // expandMounted reads all its input under the volume's lock: a concurrent mount may be setting the inode
 // limit that the growth has to keep.
 func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) error {
-	if pool, is, err := directoryMountedAt(g, n, path); err != nil || is {
+	if pool, is, err := directoryMountedAt(g, n, path); is || err != nil && !errors.Is(err, ErrNotMounted) {
 		if err != nil {
 			return err
 		}
@@ -187,7 +195,7 @@ func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Nam
 		return err
 	}
 	defer release()
-	d, err := mountedAt(g, n, path)
+	d, err := mountedOrPublished(g, n, path)
 	if err != nil {
 		return err
 	}

@@ -193,6 +193,10 @@ func (e *Engine) awaitMapping(ctx context.Context, d lvm.Device) error {
 func (e *Engine) CloseUnused(ctx context.Context) error {
 	all, failed := dm.Mappings(dm.Sys)
 	for _, m := range all {
+		if m.Device == 0 {
+			failed = errors.Join(failed, e.removeEmptyMapping(ctx, m))
+			continue
+		}
 		d, err := volumeByNumber(m.Device)
 		if err != nil {
 			if !errors.Is(err, lvm.ErrNoDevice) {
@@ -236,6 +240,46 @@ func (e *Engine) closeUnused(ctx context.Context, d lvm.Device) error {
 		}
 	}
 	return nil
+}
+
+// removeEmptyMapping removes a mapping that a killed program has left without a table. The kernel does not link it
+// to its volume; only its name does.
+func (e *Engine) removeEmptyMapping(ctx context.Context, m dm.Mapping) error {
+	d, err := volumeOfMapping(m.Name)
+	switch {
+	case err == nil:
+		release, acquired, err := e.locks.Try(volumeLock(d.Group, d.Name))
+		if err != nil || !acquired {
+			return err // the call that holds the lock may be creating the mapping
+		}
+		defer release()
+	case !errors.Is(err, lvm.ErrNoDevice):
+		return err
+	default: // the volume is inactive or gone, so no call can be creating the mapping
+	}
+	_, onNothing := dm.ByNumber(dm.Sys, m.Number)
+	if !errors.Is(onNothing, dm.ErrOnNothing) {
+		return nil // it is gone or complete by now
+	}
+	removed, err := dm.RemoveEmpty(ctx, e.host.Unkillable, m.Name)
+	if err == nil && !removed {
+		err = onNothing
+	}
+	return err
+}
+
+// volumeOfMapping returns the device of the active volume that a mapping belongs to by its name.
+func volumeOfMapping(name string) (lvm.Device, error) {
+	all, err := lvm.Devices()
+	if err != nil {
+		return lvm.Device{}, err
+	}
+	for _, d := range all {
+		if slices.Contains([]string{dm.CryptName(d.VolumeUUID), dm.BlockCryptName(d.VolumeUUID), dm.BlockName(d.VolumeUUID)}, name) {
+			return d, nil
+		}
+	}
+	return lvm.Device{}, fmt.Errorf("%w: no active volume has the mapping %s", lvm.ErrNoDevice, name)
 }
 
 // removeUnusedMapping removes the mapping of a raw block volume, or one of a container that was never opened,

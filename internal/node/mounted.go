@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -31,6 +32,50 @@ func mountedAt(g volume.Group, n volume.Name, path string) (lvm.Device, error) {
 		}
 	}
 	return lvm.Device{}, fmt.Errorf("%w: volume %s/%s at %s", ErrNotMounted, g, n, path)
+}
+
+// mountedOrPublished is mountedAt for the growth of a volume. If nothing is mounted at path, it also accepts a raw
+// block volume that is published somewhere else: kubelet (1.37) remembers one path for each volume, the path of
+// the last pod that got the device, and requests growth at that path even after that pod has ended.
+func mountedOrPublished(g volume.Group, n volume.Name, path string) (lvm.Device, error) {
+	d, notMounted := mountedAt(g, n, path)
+	if !errors.Is(notMounted, ErrNotMounted) {
+		return d, notMounted
+	}
+	points, err := mount.At(path)
+	if err != nil {
+		return lvm.Device{}, err
+	}
+	if len(points) > 0 {
+		return lvm.Device{}, notMounted
+	}
+	d, err = lvm.FindDevice(g, n)
+	if errors.Is(err, lvm.ErrNoDevice) {
+		return lvm.Device{}, notMounted
+	}
+	if err != nil {
+		return lvm.Device{}, err
+	}
+	published, err := isPublished(d)
+	if err == nil && !published {
+		err = notMounted
+	}
+	return d, err
+}
+
+// isPublished reports whether a volume is a raw block volume whose device is mounted for a pod.
+func isPublished(d lvm.Device) (bool, error) {
+	on, err := mappingsOn(d)
+	if err != nil {
+		return false, err
+	}
+	mounted, err := mount.ByDevice()
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(on, func(m dm.Mapping) bool {
+		return m.Name == dm.BlockName(d.VolumeUUID) && len(mounted[m.Number]) > 0
+	}), nil
 }
 
 // directoryMountedAt returns the pool of a directory volume that is the topmost mount at path; false if the
@@ -65,6 +110,11 @@ func (e *Engine) Space(g volume.Group, n volume.Name, path string) (Space, error
 	if err != nil {
 		return Space{}, err
 	}
+	return spaceOf(d, path)
+}
+
+// spaceOf is Space for a device that is mounted at path, or for a published raw block volume.
+func spaceOf(d lvm.Device, path string) (Space, error) {
 	on, err := mappingsOn(d)
 	if err != nil {
 		return Space{}, err

@@ -73,6 +73,12 @@ func testMountAlone(t *testing.T, m *machine) {
 	require.NoError(t, m.Mount(m.ctx(), s, MountRequest{Target: second, Alone: true}))
 }
 
+// growMounted returns the error of ExpandMounted.
+func (m *machine) growMounted(g volume.Group, n volume.Name, path string, size volume.Bytes) error {
+	_, err := m.ExpandMounted(m.ctx(), g, n, path, size, luks.Key{})
+	return err
+}
+
 // A volume can be grown by its name and the path where it is mounted, and keeps its inode limit.
 func TestExpandMounted(t *testing.T) { linearAndThin(t, testExpandMounted) }
 
@@ -82,7 +88,7 @@ func testExpandMounted(t *testing.T, m *machine) {
 	target := m.mount(s, "a")
 	require.NoError(t, os.WriteFile(target+"/f", []byte("here"), 0o600))
 	for range 2 { // and again, when it is already done
-		require.NoError(t, m.ExpandMounted(m.ctx(), group, s.Name, target, 128*volume.MiB, luks.Key{}))
+		require.NoError(t, m.growMounted(group, s.Name, target, 128*volume.MiB))
 	}
 	size, _, _ := df(t, target)
 	require.Equal(t, 128*volume.MiB, size)
@@ -94,18 +100,45 @@ func testExpandMounted(t *testing.T, m *machine) {
 	require.NoError(t, err)
 	require.EqualValues(t, 500, space.Inodes)
 	// Never less: kubelet may request less after a user has done so.
-	require.NoError(t, m.ExpandMounted(m.ctx(), group, s.Name, target, 64*volume.MiB, luks.Key{}))
+	require.NoError(t, m.growMounted(group, s.Name, target, 64*volume.MiB))
 	require.Equal(t, 128*volume.MiB, tagsOf(t, s.Name).Size)
 
 	elsewhere := m.target("elsewhere")
 	for _, path := range []string{elsewhere, filepath.Join(m.dir, "nowhere"), "/proc"} {
-		require.ErrorIs(t, m.ExpandMounted(m.ctx(), group, s.Name, path, volume.GiB, luks.Key{}), ErrNotMounted, path)
+		require.ErrorIs(t, m.growMounted(group, s.Name, path, volume.GiB), ErrNotMounted, path)
 	}
 	other := m.volume("other", 64*volume.MiB)
 	b2 := m.mount(other, "b")
-	require.ErrorIs(t, m.ExpandMounted(m.ctx(), group, s.Name, b2, volume.GiB, luks.Key{}), ErrNotMounted, "another volume is mounted there")
+	require.ErrorIs(t, m.growMounted(group, s.Name, b2, volume.GiB), ErrNotMounted, "another volume is mounted there")
 	require.Equal(t, 64*volume.MiB, tagsOf(t, other.Name).Size)
 	require.Equal(t, 128*volume.MiB, tagsOf(t, s.Name).Size)
+}
+
+// kubelet remembers one path for each volume: the path of the last pod that got the device, even after that pod
+// has ended. The other pods' device grows nevertheless.
+func TestBlockGrowsAfterItsLastPodHasEnded(t *testing.T) {
+	m := newMachine(t)
+	s := m.rawVolume("data", rawSize)
+	target, last := m.mountRaw(s, "a"), m.mountRaw(s, "b")
+	data := pattern("kept ", rawSize)
+	writeDevice(t, target, 0, data)
+	require.NoError(t, m.growMounted(s.Group, s.Name, last, rawSize))
+	m.unmount(last)
+	for range 2 { // and again, when it is already done
+		space, err := m.ExpandMounted(m.ctx(), s.Group, s.Name, last, rawGrown, luks.Key{})
+		require.NoError(t, err)
+		require.Equal(t, Space{Size: rawGrown, Block: true}, space)
+	}
+	requireContent(t, target, rawGrown, data)
+	_, err := m.Space(s.Group, s.Name, last)
+	require.ErrorIs(t, err, ErrNotMounted)
+	files := m.volume("files", 64*volume.MiB)
+	for _, path := range []string{"/proc", m.mount(files, "files")} {
+		require.ErrorIs(t, m.growMounted(s.Group, s.Name, path, 2*rawGrown), ErrNotMounted, "something else is mounted there")
+	}
+	require.ErrorIs(t, m.growMounted(files.Group, files.Name, last, volume.GiB), ErrNotMounted, "it has a file system")
+	m.unmount(target)
+	require.ErrorIs(t, m.growMounted(s.Group, s.Name, last, 2*rawGrown), ErrNotMounted, "no pod has it")
 }
 
 // Space returns the output of df, for this volume only.

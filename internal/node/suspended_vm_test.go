@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -42,7 +41,7 @@ func TestSuspendedDevice(t *testing.T) {
 	bare := machineAt(t, m.dir, t.TempDir()) // without any program
 	bare.resumeWait = 300 * time.Millisecond // nothing resumes the device
 	refused("unmount", func() error { return bare.Unmount(m.ctx(), target) })
-	refused("growth where it is mounted", func() error { return bare.ExpandMounted(m.ctx(), s.Group, s.Name, target, grown, luks.Key{}) })
+	refused("growth where it is mounted", func() error { return bare.growMounted(s.Group, s.Name, target, grown) })
 	m.unmount(target)
 	refused("mount", func() error { return bare.Mount(m.ctx(), s, MountRequest{Target: target}) })
 	refused("growth", func() error { return bare.Expand(m.ctx(), s, grown) })

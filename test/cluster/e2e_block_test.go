@@ -40,10 +40,10 @@ func (n *tenant) requireDevice(pod string, size int64, from int64) {
 	n.exec(pod, fmt.Sprintf("[ $(dd if=/dev/data bs=1M skip=%d 2>/dev/null | tr -d '\\0' | wc -c) = 0 ]", from>>20))
 }
 
-// A pod gets a device of exactly the requested size, which reads as zeros, grows online, and keeps its
-// data for the next pod. The example is applied as shipped, except for the image and the size.
+// A pod gets a device of exactly the requested size, which reads as zeros, grows online, also after another pod
+// that used it has ended, and keeps its data for the next pod. The example is applied as shipped, except for the image and the size.
 func TestBlock(t *testing.T) {
-	slots.Parallel(t, 51)
+	slots.Parallel(t, 58)
 	n := newCSITenant(t, "block")
 	example, err := os.ReadFile(shipped(t, "examples/block.yaml"))
 	require.NoError(t, err)
@@ -55,6 +55,10 @@ func TestBlock(t *testing.T) {
 	node := n.kubectl("get", "pod", "block-pod", "-o", "jsonpath={.spec.nodeName}")
 	require.Contains(t, onNode(n.ctx, t, node, "lvs --noheadings -o lv_device_open,lv_tags -S lv_name="+pv), "open")
 
+	// kubelet requests the growth at the path of the last pod that got the device, which has ended.
+	n.run(devicePod("last", "block", node))
+	require.Equal(t, sum, n.sumDevice("last"))
+	n.kubectl("delete", "pod", "last")
 	n.ask("block", "64Mi")
 	n.kubectl("wait", "pvc/block", "--for=jsonpath={.status.capacity.storage}=64Mi", patiently)
 	n.requireDevice("block-pod", 64<<20, 8<<20)
