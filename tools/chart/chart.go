@@ -37,14 +37,8 @@ func (c *chart) add(o object) error {
 		c.addWorkload(o, pod, &m)
 	}
 	addMonitoring(o, &m)
-	if o.kind == "CustomResourceDefinition" {
-		metadata := o.fields["metadata"].(map[string]any)
-		annotations, _ := metadata["annotations"].(map[string]any)
-		if annotations == nil {
-			return fmt.Errorf("%s %s has no annotations to add one to", o.kind, o.name)
-		}
-		// Without the definition, Kubernetes deletes all of its objects.
-		annotations["helm.sh/resource-policy"] = "keep"
+	if o.kind == "CustomResourceDefinition" || o.kind == "Namespace" {
+		keep(o)
 	}
 	replaceStrings(o.fields, func(s string) string {
 		s = strings.ReplaceAll(s, c.from.image, m.in(`include "flexlvm.image" $`))
@@ -66,6 +60,18 @@ func (c *chart) add(o object) error {
 	}
 	c.templates[file] = notice + text
 	return nil
+}
+
+// keep makes Helm leave an object where it is when the release is uninstalled, or when a value excludes the object
+// from it. With a definition Kubernetes deletes all of its objects, and with the namespace all daemons.
+func keep(o object) {
+	metadata := o.fields["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	if annotations == nil {
+		annotations = map[string]any{}
+		metadata["annotations"] = annotations
+	}
+	annotations["helm.sh/resource-policy"] = "keep"
 }
 
 // condition returns the condition for installing an object; empty: always.
@@ -255,7 +261,7 @@ func (c *chart) values() []value {
 		}},
 		{key: "imagePullSecrets", comment: "Secrets in the namespace with the credentials of registries, as [{name: ...}].", defaultValue: []any{}, schema: ofList()},
 		{key: "pluginDir", comment: "kubelet's directory of volume plugins. docs/install.md lists those of distributions.", defaultValue: c.from.pluginDir, schema: ofPattern("^/")},
-		{key: "namespace", comment: "The namespace flexlvm-system. Its name cannot be changed: policies and programs rely on it.", group: []value{
+		{key: "namespace", comment: "The namespace flexlvm-system. Its name cannot be changed: policies and programs rely on it. It is not deleted when the release is uninstalled.", group: []value{
 			{key: "create", comment: "false: it exists already, and admits privileged pods.", defaultValue: true, schema: ofBoolean()},
 		}},
 		{key: "crds", comment: "The CRDs of LocalVolume, NodeStorage, VolumeDiscovery, VolumeGroup and VolumeManager. They are upgraded with the release, and are not deleted when it is uninstalled.", group: []value{

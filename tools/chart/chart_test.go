@@ -77,27 +77,31 @@ func normal(t *testing.T, fields map[string]any) map[string]any {
 	return out
 }
 
-// The chart with its defaults installs the same objects as kustomize. Only the
-// CustomResourceDefinitions differ: they also ask Helm to keep them.
+// The chart with its defaults installs the same objects as kustomize. Only the CustomResourceDefinitions and the
+// Namespace differ: they also ask Helm to keep them.
 func TestDefaultsAreTheManifests(t *testing.T) {
 	want, err := readManifests(installer)
 	require.NoError(t, err)
 	got := rendered(t)
-	definitions := 0
+	kept := map[string]int{}
 	for _, o := range want.objects {
 		key := o.kind + " " + o.name
 		require.Contains(t, got, key)
-		if o.kind == "CustomResourceDefinition" {
-			definitions++
-			annotations := lookup(got[key], "metadata", "annotations").(map[string]any)
-			require.Equal(t, "keep", annotations["helm.sh/resource-policy"], "else all VolumeManagers go with the release")
+		if o.kind == "CustomResourceDefinition" || o.kind == "Namespace" {
+			kept[o.kind]++
+			metadata := lookup(got[key], "metadata").(map[string]any)
+			annotations, _ := metadata["annotations"].(map[string]any)
+			require.Equal(t, "keep", annotations["helm.sh/resource-policy"], "%s: else all VolumeManagers, or all daemons, go with it", key)
 			delete(annotations, "helm.sh/resource-policy")
+			if len(annotations) == 0 {
+				delete(metadata, "annotations")
+			}
 		}
 		require.Equal(t, normal(t, o.fields), normal(t, got[key]), key)
 		delete(got, key)
 	}
 	require.Empty(t, got, "kustomize does not build it")
-	require.GreaterOrEqual(t, definitions, 2)
+	require.Equal(t, map[string]int{"CustomResourceDefinition": 5, "Namespace": 1}, kept)
 	require.Greater(t, len(want.objects), 30)
 }
 
@@ -243,10 +247,10 @@ func TestCSI(t *testing.T) {
 	built, err := kustomize(whole)
 	require.NoError(t, err)
 	got = rendered(t, "--set", "resizer.install=true,snapshotter.install=true")
-	compared, definitions := 0, 0
+	compared, kept := 0, 0
 	for _, r := range built.Resources() {
-		if r.GetKind() == "CustomResourceDefinition" {
-			definitions++
+		if r.GetKind() == "CustomResourceDefinition" || r.GetKind() == "Namespace" {
+			kept++
 			continue // see TestDefaultsAreTheManifests
 		}
 		fields, err := r.Map()
@@ -256,7 +260,7 @@ func TestCSI(t *testing.T) {
 		compared++
 	}
 	require.Equal(t, len(plain)+8, len(got), "two ClusterRoles, a Role and a policy, and what binds them")
-	require.Equal(t, len(got)-definitions, compared)
+	require.Equal(t, len(got)-kept, compared)
 
 	got = rendered(t, "--set", "resizer.install=true,resizer.image=registry.example.org/csi-resizer:v9,resizer.resources.limits.memory=1Gi,image.pullPolicy=Always,provisioner.flags.door=csi")
 	pod := lookup(got["Deployment flexlvm-provisioner"], "spec", "template", "spec").(map[string]any)

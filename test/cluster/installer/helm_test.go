@@ -36,16 +36,40 @@ func (b *bed) testHelm(t *testing.T) {
 	b.testDriverOfHelmIsRemoved(t)
 	b.testBackWithHelm(t)
 	b.testDriverOfHelmIsRemoved(t)
+	b.testUninstallWithHelm(t)
+	b.testNamespaceStays(t)
+}
+
+// testUninstallWithHelm uninstalls the release, which leaves the definitions and the namespace, and installs it again.
+func (b *bed) testUninstallWithHelm(t *testing.T) {
 	b.install.shown(t, "helm uninstall")
-	out, err := b.Command(t.Context(), filepath.Join(b.tools, "helm"), "--kubeconfig="+b.AdminKubeconfig(), "uninstall", "flexlvm", "--namespace=kube-system", "--wait").CombinedOutput()
-	require.NoError(t, err, string(out))
+	b.helm(t, "uninstall", "flexlvm", "--wait")
 	const definition = "customresourcedefinition.apiextensions.k8s.io/%s.flexlvm.io\n"
-	require.Equal(t, fmt.Sprintf(strings.Repeat(definition, 5), "localvolumes", "nodestorages", "volumediscoveries", "volumegroups", "volumemanagers"),
+	require.Equal(t, fmt.Sprintf(strings.Repeat(definition, 5), "localvolumes", "nodestorages", "volumediscoveries", "volumegroups", "volumemanagers")+"namespace/flexlvm-system\n",
 		b.kubectl(t, "get", "-o", "name", "-l", "app.kubernetes.io/part-of=flexlvm", "-A",
 			"deployments,daemonsets,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,storageclasses,csidrivers,validatingadmissionpolicies,validatingadmissionpolicybindings,customresourcedefinitions,namespaces"),
 		"with the definitions all that they define would go")
-	b.install.run(t, "helm install flexlvm charts/flexlvm --namespace kube-system") // also if the CustomResourceDefinitions still exist
+	b.install.run(t, "helm install flexlvm charts/flexlvm --namespace kube-system") // also if what it leaves still exists
+}
+
+// testNamespaceStays removes the namespace after uninstalling, and excludes it from a release.
+func (b *bed) testNamespaceStays(t *testing.T) {
+	b.helm(t, "uninstall", "flexlvm", "--wait")
+	b.install.run(t, "kubectl delete namespace flexlvm-system")
+	b.install.run(t, "helm install flexlvm charts/flexlvm --namespace kube-system")
+	// Everything would be deleted with the namespace.
+	b.helm(t, "upgrade", "flexlvm", "charts/flexlvm", "--reset-then-reuse-values", "--set=namespace.create=false")
+	require.Equal(t, "Active", b.kubectl(t, "get", "namespace", "flexlvm-system", "-o", "jsonpath={.status.phase}"))
 	b.rolledOut(t)
+}
+
+// helm runs helm for the releases in kube-system.
+func (b *bed) helm(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := b.Command(t.Context(), append([]string{filepath.Join(b.tools, "helm"), "--kubeconfig=" + b.AdminKubeconfig(), "--namespace=kube-system"}, args...)...)
+	cmd.Dir = b.install.dir
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
 }
 
 // testDriverOfHelmIsRemoved removes the driver, which nothing uses any longer.
