@@ -37,7 +37,7 @@ func (b *bed) testHelm(t *testing.T) {
 	b.testBackWithHelm(t)
 	b.testDriverOfHelmIsRemoved(t)
 	b.testUninstallWithHelm(t)
-	b.testNamespaceStays(t)
+	b.testTakeOver(t)
 }
 
 // testUninstallWithHelm uninstalls the release, which leaves the definitions and the namespace, and installs it again.
@@ -52,11 +52,16 @@ func (b *bed) testUninstallWithHelm(t *testing.T) {
 	b.install.run(t, "helm install flexlvm charts/flexlvm --namespace kube-system") // also if what it leaves still exists
 }
 
-// testNamespaceStays removes the namespace after uninstalling, and excludes it from a release.
-func (b *bed) testNamespaceStays(t *testing.T) {
+// testTakeOver replaces the release by an installation by kustomize, which Helm takes over and upgrades.
+func (b *bed) testTakeOver(t *testing.T) {
 	b.helm(t, "uninstall", "flexlvm", "--wait")
 	b.install.run(t, "kubectl delete namespace flexlvm-system")
-	b.install.run(t, "helm install flexlvm charts/flexlvm --namespace kube-system")
+	b.install.run(t, "kubectl apply -k installer/")
+	b.install.run(t, "helm install flexlvm charts/flexlvm --namespace kube-system --take-ownership --server-side=false")
+	// kubectl has set the flags as well, and Helm changes one.
+	b.install.run(t, "helm upgrade flexlvm charts/flexlvm --namespace kube-system --reset-then-reuse-values --set gc.flags.high-threshold-percent=90")
+	require.Contains(t, b.kubectl(t, "get", "-n", "flexlvm-system", "daemonset/flexlvm-gc", "-o", "jsonpath={.spec.template.spec.containers[0].args}"),
+		"--high-threshold-percent=90")
 	// Everything would be deleted with the namespace.
 	b.helm(t, "upgrade", "flexlvm", "charts/flexlvm", "--reset-then-reuse-values", "--set=namespace.create=false")
 	require.Equal(t, "Active", b.kubectl(t, "get", "namespace", "flexlvm-system", "-o", "jsonpath={.status.phase}"))
