@@ -281,24 +281,6 @@ func TestCSI(t *testing.T) {
 	require.NotEmpty(t, pod["volumes"])
 }
 
-// testPods returns the pods of helm test and the StorageClasses of their volumes.
-func testPods(t *testing.T, args ...string) map[string]string {
-	t.Helper()
-	out, err := helm(t, append([]string{"template", "flexlvm", shipped, "--show-only", "templates/tests/volume.yaml"}, args...)...)
-	require.NoError(t, err, out)
-	pods := map[string]string{}
-	for _, document := range strings.Split("\n"+out, "\n---\n") {
-		var pod map[string]any
-		require.NoError(t, yaml.Unmarshal([]byte(document), &pod))
-		if pod == nil {
-			continue
-		}
-		volume := lookup(pod, "spec", "volumes").([]any)[0].(map[string]any)
-		pods[lookup(pod, "metadata", "name").(string)], _ = lookup(volume, "ephemeral", "volumeClaimTemplate", "spec", "storageClassName").(string)
-	}
-	return pods
-}
-
 // requireBuilt checks that a release has the n objects that kustomize builds from a folder.
 func requireBuilt(t *testing.T, got map[string]map[string]any, folder string, n int) {
 	t.Helper()
@@ -335,18 +317,4 @@ func TestValuesThatAreRefused(t *testing.T) {
 func TestChartHasNoWarnings(t *testing.T) {
 	out, err := helm(t, "lint", "--strict", shipped)
 	require.NoError(t, err, out)
-}
-
-// The pod of helm test meets the restricted Pod Security Standard.
-func TestTheTestPodIsRestricted(t *testing.T) {
-	out, err := helm(t, "template", "flexlvm", shipped, "--namespace", "other", "--show-only", "templates/tests/volume.yaml")
-	require.NoError(t, err, out)
-	var pod map[string]any
-	require.NoError(t, yaml.Unmarshal([]byte(out), &pod))
-	require.Equal(t, "other", lookup(pod, "metadata", "namespace"))
-	require.Equal(t, true, lookup(pod, "spec", "securityContext", "runAsNonRoot"))
-	require.Equal(t, "RuntimeDefault", lookup(pod, "spec", "securityContext", "seccompProfile", "type"))
-	own := container(lookup(pod, "spec").(map[string]any))
-	require.Equal(t, false, lookup(own, "securityContext", "allowPrivilegeEscalation"))
-	require.Equal(t, []any{"ALL"}, lookup(own, "securityContext", "capabilities", "drop"))
 }
