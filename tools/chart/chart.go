@@ -106,7 +106,7 @@ var purposes = map[string]string{
 // without says what is missing if a workload is not installed.
 var without = map[string]string{
 	"flexlvm-gc":        ". Without it, nodes report no free space, so no claim is provisioned",
-	"flexlvm-installer": ". Without it, only classes with the parameter door: csi work",
+	"flexlvm-installer": ". Without it, only classes with the parameter door: csi work. With csi.install, the provisioner's flag door is then csi by default, for classes without that parameter",
 }
 
 // addWorkload replaces fields of a Deployment or a DaemonSet by values, and records their defaults.
@@ -154,7 +154,8 @@ func (c *chart) addWorkload(o object, pod map[string]any, m *placeholders) {
 }
 
 // addFlags makes the flags of a program values. Flags with a variable, and the command of a program without
-// arguments of its own, are not changed.
+// arguments of its own, are not changed. Where only the CSI driver is installed, the provisioner's default is that driver,
+// because pods cannot start with volumes of a driver that no node has.
 func (c *chart) addFlags(o object, main map[string]any, m *placeholders, note func(string, string, any, map[string]any) string) {
 	field := "args"
 	if main[field] == nil {
@@ -174,9 +175,13 @@ func (c *chart) addFlags(o object, main map[string]any, m *placeholders, note fu
 		flags[name] = value
 	}
 	fixedList := "(list" + quoted(fixed) + ")"
-	for _, s := range c.from.sidecars {
-		if o.name == "flexlvm-provisioner" {
-			fixedList = fmt.Sprintf("(concat %s (ternary (list%s) list %s))", fixedList, quoted(s.flags()), anyInstalled(s.key))
+	if o.name == "flexlvm-provisioner" {
+		extend := func(added []string, condition string) {
+			fixedList = fmt.Sprintf("(concat %s (ternary (list%s) list %s))", fixedList, quoted(added), condition)
+		}
+		extend([]string{"--door=csi"}, `(and $.Values.csi.install (not $.Values.installer.install) (not (hasKey $.Values.provisioner.flags "door")))`)
+		for _, s := range c.from.sidecars {
+			extend(s.flags(), anyInstalled(s.key))
 		}
 	}
 	where := note("flags", "Its flags, without the dashes. You may add others; a list repeats a flag once per value, and null removes a flag.", flags, ofFlags())
