@@ -133,6 +133,7 @@ func (c *chart) addWorkload(o object, pod map[string]any, m *placeholders) {
 		rolling["maxUnavailable"] = m.in(note("maxUnavailable", "Maximum number or percentage of nodes on which an upgrade replaces it at the same time.", rolling["maxUnavailable"], map[string]any{"type": []string{"string", "integer"}}))
 	}
 	c.addFlags(o, main, m, note)
+	addPorts(main, m, own+".flags")
 	main["imagePullPolicy"] = m.in("$.Values.image.pullPolicy")
 	main["resources"] = m.block(note("resources", "Requests and limits of its container.", main["resources"], ofMap()))
 	addEnvironment(o, main, m, note)
@@ -189,6 +190,17 @@ func (c *chart) addFlags(o object, main map[string]any, m *placeholders, note fu
 		return fmt.Sprintf(`%s%s: {{- include "flexlvm.flags" (dict "fixed" %s "order" (list%s) "flags" %s) | nindent %d }}`,
 			indent, key, fixedList, quoted(order), where, len(indent))
 	})
+}
+
+// addPorts makes the port of metrics the one of the flag address: Prometheus finds it by its name, and in the host's
+// network the scheduler reserves it.
+func addPorts(main map[string]any, m *placeholders, flags string) {
+	ports, _ := main["ports"].([]any)
+	for _, p := range ports {
+		if port := p.(map[string]any); port["name"] == "http" {
+			port["containerPort"] = m.in(fmt.Sprintf(`include "flexlvm.port" (dict "flags" %s "default" %v)`, flags, port["containerPort"]))
+		}
+	}
 }
 
 func quoted(words []string) string {

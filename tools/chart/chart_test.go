@@ -186,6 +186,27 @@ installer:
 	require.Contains(t, got, "Deployment flexlvm-provisioner")
 }
 
+// Prometheus scrapes the port that the daemon listens on, and the scheduler reserves that port of the node.
+func TestPortOfMetrics(t *testing.T) {
+	for set, want := range map[string][2]float64{
+		"":                                   {9809, 8080},
+		"gc.flags.address=:9909":             {9909, 8080},
+		"gc.flags.address=127.0.0.1:9909":    {9909, 8080},
+		"gc.flags.address={:9808,[::]:9907}": {9907, 8080},
+		"gc.flags.address=null":              {9809, 8080},
+		"gc.flags.address=:0":                {9809, 8080},
+		"provisioner.flags.address=:9080":    {9809, 9080},
+	} {
+		got := rendered(t, "--set", set)
+		for i, key := range []string{"DaemonSet flexlvm-gc", "Deployment flexlvm-provisioner"} {
+			pod := lookup(got[key], "spec", "template", "spec").(map[string]any)
+			port := container(pod)["ports"].([]any)[0].(map[string]any)
+			require.Equal(t, "http", port["name"], set)
+			require.EqualValues(t, want[i], port["containerPort"], set)
+		}
+	}
+}
+
 // The objects of monitoring/ are installed unchanged when the values ask for them.
 func TestMonitoring(t *testing.T) {
 	want, err := readManifests(installer)
