@@ -289,3 +289,11 @@ func TestDashboardHasNoAgeOfWhatNeverWas(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o600))
 	promtool(t, "", "test", "rules", file)
 }
+
+// POOL of an alert is its label pool, which has the volume group. --pool and vgextend take other names.
+func TestRunbooksUseTheLabelPool(t *testing.T) {
+	content, err := os.ReadFile("../docs/alerts.md")
+	require.NoError(t, err)
+	require.NotRegexp(t, `GROUP/POOL|--pool POOL|vgextend [^`+"`"+`\n]*\bPOOL\b`, string(content))
+	require.Regexp(t, `lvextend [^`+"`"+`\n]* POOL\b`, string(content))
+}
