@@ -267,3 +267,33 @@ func TestDashboardIsAboutWhatIsExported(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o600))
 	promtool(t, "", "test", "rules", file)
 }
+
+// A time that is 0 has not come: the dashboard shows no age of decades for it, such as on nodes without LVM.
+func TestDashboardHasNoAgeOfWhatNeverWas(t *testing.T) {
+	times := regexp.MustCompile(`\w+_timestamp_seconds`)
+	series, expressions := map[string]bool{}, ""
+	for _, q := range queries(t) {
+		for _, name := range times.FindAllString(q.expr, -1) {
+			series[name] = true
+			expressions += fmt.Sprintf("      - {expr: '%s', eval_time: 1m, exp_samples: []}\n", q.expr)
+		}
+	}
+	require.NotEmpty(t, series)
+	var b strings.Builder
+	b.WriteString("evaluation_interval: 1m\ntests:\n  - interval: 1m\n    input_series:\n")
+	for name := range series {
+		fmt.Fprintf(&b, "      - {series: '%s{node=\"node-1\"}', values: '0x5'}\n", name)
+	}
+	b.WriteString("    promql_expr_test:\n" + expressions)
+	file := filepath.Join(t.TempDir(), "tests.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o600))
+	promtool(t, "", "test", "rules", file)
+}
+
+// POOL of an alert is its label pool, which has the volume group. --pool and vgextend take other names.
+func TestRunbooksUseTheLabelPool(t *testing.T) {
+	content, err := os.ReadFile("../docs/alerts.md")
+	require.NoError(t, err)
+	require.NotRegexp(t, `GROUP/POOL|--pool POOL|vgextend [^`+"`"+`\n]*\bPOOL\b`, string(content))
+	require.Regexp(t, `lvextend [^`+"`"+`\n]* POOL\b`, string(content))
+}

@@ -27,7 +27,7 @@ func examiner(engine *node.Engine, host commands.Programs, log logrus.FieldLogge
 		if err != nil {
 			return checks([]doctor.Finding{{Level: doctor.Fail, Check: "plugin directory", Detail: err.Error(), Do: "correct " + pluginDirVariable + " of DaemonSet flexlvm-gc (pluginDir in installer/settings)"}})
 		}
-		here := doctor.OnNode{Engine: engine, Programs: host, Log: log, Place: place, NoDriver: pluginDir == ""}
+		here := doctor.OnNode{Engine: engine, Programs: host, Log: log, Place: place, NoDriver: pluginDir == "", InDaemon: true}
 		return checks(examineEach(ctx, here.Doctor, groups))
 	}
 }

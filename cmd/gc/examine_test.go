@@ -15,6 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/doctor"
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -66,4 +67,20 @@ func TestEachGroupIsExaminedAndTheHostOnce(t *testing.T) {
 		require.Equal(t, 1, n, check)
 	}
 	require.NotContains(t, examined(), "thin_check", "a node without a group is healthy")
+}
+
+// The daemon's advice is not about the program `flexlvm` on the node, which is the driver that is missing.
+func TestAdviceForAMissingDriver(t *testing.T) {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	none := commands.New(filepath.Join(t.TempDir(), "none"), log)
+	engine, err := node.New(node.Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, none)
+	require.NoError(t, err)
+	for _, check := range examiner(engine, none, log, t.TempDir())(t.Context(), nil) {
+		if check.Check == "driver" {
+			require.Contains(t, check.Do, "DaemonSet flexlvm-installer")
+			return
+		}
+	}
+	t.Fatal("the driver is not checked")
 }

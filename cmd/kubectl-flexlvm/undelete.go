@@ -233,7 +233,7 @@ func checkClaimName(ctx context.Context, c client.Client, claim *corev1.Persiste
 	case there.Spec.VolumeName == claim.Spec.VolumeName:
 		return nil
 	}
-	return fmt.Errorf("claim %s/%s already exists, with another volume (%q): a StatefulSet recreates a missing claim. Protect the old volume (kubectl flexlvm retain), scale the StatefulSet down, delete the new claim if its data is not needed, and try again; or give another name with --as-claim",
+	return fmt.Errorf("claim %s/%s already exists, with another volume (%q): a StatefulSet recreates a missing claim. Protect the old volume (kubectl flexlvm retain), make sure that the StatefulSet's persistentVolumeClaimRetentionPolicy.whenScaled is not Delete, because scaling down would then delete the claims of all pods that it stops, scale the StatefulSet down, delete the new claim if its data is not needed, and try again (docs/undelete.md has the commands); or give another name with --as-claim",
 		claim.Namespace, claim.Name, there.Spec.VolumeName)
 }
 

@@ -192,6 +192,7 @@ func TestUndeleteMakesNothingWhere(t *testing.T) {
 		change func(*undeleteOptions)
 	}{
 		"already exists, with another volume": {there: claim("data", "pvc-9")},
+		"make sure that the StatefulSet's persistentVolumeClaimRetentionPolicy.whenScaled is not Delete": {there: claim("data", "pvc-9")},
 		"so there is nothing to restore yet": {there: old(func(o *corev1.PersistentVolume) {
 			delete(o.Spec.FlexVolume.Options, "filesystemUUID")
 		})},

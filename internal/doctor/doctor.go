@@ -36,6 +36,7 @@ type Config struct {
 	Group    volume.Group
 	Place    install.Place
 	NoDriver bool   // the FlexVolume driver is not installed, so neither it nor Place is checked
+	InDaemon bool   // the node daemon runs the checks, and DaemonSet flexlvm-installer installs the driver
 	Version  string // the release of the running program
 	Dirs     []Dir
 }

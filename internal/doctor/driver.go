@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/install"
 )
 
 func (d *Doctor) checkDirs(context.Context) []Finding {
@@ -48,11 +50,10 @@ func checkDir(what, path string) []Finding {
 
 func (d *Doctor) checkDriver(ctx context.Context) []Finding {
 	const check = "driver"
-	const do = "run `flexlvm install`"
 	if d.cfg.NoDriver {
 		return ok(check, "no FlexVolume driver is expected here")
 	}
-	place := d.cfg.Place
+	place, do := d.cfg.Place, d.installAdvice()
 	var all []Finding
 	if names, err := place.Foreign(); err != nil {
 		all = append(all, warn(check, err.Error(), "run it as root")...)
@@ -72,6 +73,26 @@ func (d *Doctor) checkDriver(ctx context.Context) []Finding {
 		return append(all, fail(check, place.Driver()+" is not a program", do)...)
 	}
 	return append(all, d.callDriver(ctx, check, do)...)
+}
+
+// installAdvice returns what to do to install the driver. Where the node daemon runs the checks, an administrator reads
+// them elsewhere, and the only `flexlvm` on the node may be the driver that is missing or broken.
+func (d *Doctor) installAdvice() string {
+	if d.cfg.InDaemon {
+		return "see the log of the node's pod of DaemonSet flexlvm-installer; delete the pod to install its driver again"
+	}
+	if dir := d.cfg.Place.PluginDir(); dir != install.DefaultPluginDir {
+		return fmt.Sprintf("run `flexlvm install --plugin-dir %s`", argument(dir, "DIR"))
+	}
+	return "run `flexlvm install`"
+}
+
+// versionAdvice returns what to do if the driver is of another release than the running program.
+func (d *Doctor) versionAdvice() string {
+	if d.cfg.InDaemon {
+		return "wait if an upgrade is under way; otherwise " + d.installAdvice()
+	}
+	return "if this one is wanted, " + d.installAdvice()
 }
 
 // callDriver calls the installed driver as kubelet does first.
@@ -94,7 +115,7 @@ func (d *Doctor) callDriver(ctx context.Context, check, do string) []Finding {
 		return fail(check, "does not tell its version", do)
 	}
 	if installed := fields[1]; installed != d.cfg.Version {
-		return warn(check, fmt.Sprintf("%s is installed, this program is %s", installed, d.cfg.Version), "if this one is wanted, "+do)
+		return warn(check, fmt.Sprintf("%s is installed, this program is %s", installed, d.cfg.Version), d.versionAdvice())
 	}
 	return ok(check, fmt.Sprintf("%s, %s", d.cfg.Version, d.cfg.Place.Driver()))
 }

@@ -19,6 +19,7 @@ type OnNode struct {
 	Log      logrus.FieldLogger
 	Place    install.Place // of the FlexVolume driver
 	NoDriver bool          // as in Config
+	InDaemon bool          // as in Config
 }
 
 // nodeInventory implements Inventory.
@@ -29,7 +30,7 @@ type nodeInventory struct {
 
 // Doctor returns the Doctor of a volume group; "" if there is none.
 func (n OnNode) Doctor(group volume.Group) *Doctor {
-	return New(Config{Group: group, Place: n.Place, NoDriver: n.NoDriver, Version: version.String, Dirs: []Dir{
+	return New(Config{Group: group, Place: n.Place, NoDriver: n.NoDriver, InDaemon: n.InDaemon, Version: version.String, Dirs: []Dir{
 		{What: "state directory", Path: node.DefaultStateDir},
 		{What: "lock directory", Path: node.DefaultLockDir},
 		{What: "log directory", Path: node.DefaultLogDir},

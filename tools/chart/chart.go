@@ -37,14 +37,8 @@ func (c *chart) add(o object) error {
 		c.addWorkload(o, pod, &m)
 	}
 	addMonitoring(o, &m)
-	if o.kind == "CustomResourceDefinition" {
-		metadata := o.fields["metadata"].(map[string]any)
-		annotations, _ := metadata["annotations"].(map[string]any)
-		if annotations == nil {
-			return fmt.Errorf("%s %s has no annotations to add one to", o.kind, o.name)
-		}
-		// Without the definition, Kubernetes deletes all of its objects.
-		annotations["helm.sh/resource-policy"] = "keep"
+	if o.kind == "CustomResourceDefinition" || o.kind == "Namespace" {
+		keep(o)
 	}
 	replaceStrings(o.fields, func(s string) string {
 		s = strings.ReplaceAll(s, c.from.image, m.in(`include "flexlvm.image" $`))
@@ -66,6 +60,18 @@ func (c *chart) add(o object) error {
 	}
 	c.templates[file] = notice + text
 	return nil
+}
+
+// keep makes Helm leave an object where it is when the release is uninstalled, or when a value excludes the object
+// from it. With a definition Kubernetes deletes all of its objects, and with the namespace all daemons.
+func keep(o object) {
+	metadata := o.fields["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	if annotations == nil {
+		annotations = map[string]any{}
+		metadata["annotations"] = annotations
+	}
+	annotations["helm.sh/resource-policy"] = "keep"
 }
 
 // condition returns the condition for installing an object; empty: always.
@@ -100,7 +106,7 @@ var purposes = map[string]string{
 // without says what is missing if a workload is not installed.
 var without = map[string]string{
 	"flexlvm-gc":        ". Without it, nodes report no free space, so no claim is provisioned",
-	"flexlvm-installer": ". Without it, only classes with the parameter door: csi work",
+	"flexlvm-installer": ". Without it, only classes with the parameter door: csi work. With csi.install, the provisioner's flag door is then csi by default, for classes without that parameter",
 }
 
 // addWorkload replaces fields of a Deployment or a DaemonSet by values, and records their defaults.
@@ -127,6 +133,7 @@ func (c *chart) addWorkload(o object, pod map[string]any, m *placeholders) {
 		rolling["maxUnavailable"] = m.in(note("maxUnavailable", "Maximum number or percentage of nodes on which an upgrade replaces it at the same time.", rolling["maxUnavailable"], map[string]any{"type": []string{"string", "integer"}}))
 	}
 	c.addFlags(o, main, m, note)
+	addPorts(main, m, own+".flags")
 	main["imagePullPolicy"] = m.in("$.Values.image.pullPolicy")
 	main["resources"] = m.block(note("resources", "Requests and limits of its container.", main["resources"], ofMap()))
 	addEnvironment(o, main, m, note)
@@ -148,7 +155,8 @@ func (c *chart) addWorkload(o object, pod map[string]any, m *placeholders) {
 }
 
 // addFlags makes the flags of a program values. Flags with a variable, and the command of a program without
-// arguments of its own, are not changed.
+// arguments of its own, are not changed. Where only the CSI driver is installed, the provisioner's default is that driver,
+// because pods cannot start with volumes of a driver that no node has.
 func (c *chart) addFlags(o object, main map[string]any, m *placeholders, note func(string, string, any, map[string]any) string) {
 	field := "args"
 	if main[field] == nil {
@@ -168,9 +176,13 @@ func (c *chart) addFlags(o object, main map[string]any, m *placeholders, note fu
 		flags[name] = value
 	}
 	fixedList := "(list" + quoted(fixed) + ")"
-	for _, s := range c.from.sidecars {
-		if o.name == "flexlvm-provisioner" {
-			fixedList = fmt.Sprintf("(concat %s (ternary (list%s) list %s))", fixedList, quoted(s.flags()), anyInstalled(s.key))
+	if o.name == "flexlvm-provisioner" {
+		extend := func(added []string, condition string) {
+			fixedList = fmt.Sprintf("(concat %s (ternary (list%s) list %s))", fixedList, quoted(added), condition)
+		}
+		extend([]string{"--door=csi"}, `(and $.Values.csi.install (not $.Values.installer.install) (not (hasKey $.Values.provisioner.flags "door")))`)
+		for _, s := range c.from.sidecars {
+			extend(s.flags(), anyInstalled(s.key))
 		}
 	}
 	where := note("flags", "Its flags, without the dashes. You may add others; a list repeats a flag once per value, and null removes a flag.", flags, ofFlags())
@@ -178,6 +190,17 @@ func (c *chart) addFlags(o object, main map[string]any, m *placeholders, note fu
 		return fmt.Sprintf(`%s%s: {{- include "flexlvm.flags" (dict "fixed" %s "order" (list%s) "flags" %s) | nindent %d }}`,
 			indent, key, fixedList, quoted(order), where, len(indent))
 	})
+}
+
+// addPorts makes the port of metrics the one of the flag address: Prometheus finds it by its name, and in the host's
+// network the scheduler reserves it.
+func addPorts(main map[string]any, m *placeholders, flags string) {
+	ports, _ := main["ports"].([]any)
+	for _, p := range ports {
+		if port := p.(map[string]any); port["name"] == "http" {
+			port["containerPort"] = m.in(fmt.Sprintf(`include "flexlvm.port" (dict "flags" %s "default" %v)`, flags, port["containerPort"]))
+		}
+	}
 }
 
 func quoted(words []string) string {
@@ -255,7 +278,7 @@ func (c *chart) values() []value {
 		}},
 		{key: "imagePullSecrets", comment: "Secrets in the namespace with the credentials of registries, as [{name: ...}].", defaultValue: []any{}, schema: ofList()},
 		{key: "pluginDir", comment: "kubelet's directory of volume plugins. docs/install.md lists those of distributions.", defaultValue: c.from.pluginDir, schema: ofPattern("^/")},
-		{key: "namespace", comment: "The namespace flexlvm-system. Its name cannot be changed: policies and programs rely on it.", group: []value{
+		{key: "namespace", comment: "The namespace flexlvm-system. Its name cannot be changed: policies and programs rely on it. It is not deleted when the release is uninstalled.", group: []value{
 			{key: "create", comment: "false: it exists already, and admits privileged pods.", defaultValue: true, schema: ofBoolean()},
 		}},
 		{key: "crds", comment: "The CRDs of LocalVolume, NodeStorage, VolumeDiscovery, VolumeGroup and VolumeManager. They are upgraded with the release, and are not deleted when it is uninstalled.", group: []value{

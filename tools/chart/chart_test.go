@@ -77,27 +77,31 @@ func normal(t *testing.T, fields map[string]any) map[string]any {
 	return out
 }
 
-// The chart with its defaults installs the same objects as kustomize. Only the
-// CustomResourceDefinitions differ: they also ask Helm to keep them.
+// The chart with its defaults installs the same objects as kustomize. Only the CustomResourceDefinitions and the
+// Namespace differ: they also ask Helm to keep them.
 func TestDefaultsAreTheManifests(t *testing.T) {
 	want, err := readManifests(installer)
 	require.NoError(t, err)
 	got := rendered(t)
-	definitions := 0
+	kept := map[string]int{}
 	for _, o := range want.objects {
 		key := o.kind + " " + o.name
 		require.Contains(t, got, key)
-		if o.kind == "CustomResourceDefinition" {
-			definitions++
-			annotations := lookup(got[key], "metadata", "annotations").(map[string]any)
-			require.Equal(t, "keep", annotations["helm.sh/resource-policy"], "else all VolumeManagers go with the release")
+		if o.kind == "CustomResourceDefinition" || o.kind == "Namespace" {
+			kept[o.kind]++
+			metadata := lookup(got[key], "metadata").(map[string]any)
+			annotations, _ := metadata["annotations"].(map[string]any)
+			require.Equal(t, "keep", annotations["helm.sh/resource-policy"], "%s: else all VolumeManagers, or all daemons, go with it", key)
 			delete(annotations, "helm.sh/resource-policy")
+			if len(annotations) == 0 {
+				delete(metadata, "annotations")
+			}
 		}
 		require.Equal(t, normal(t, o.fields), normal(t, got[key]), key)
 		delete(got, key)
 	}
 	require.Empty(t, got, "kustomize does not build it")
-	require.GreaterOrEqual(t, definitions, 2)
+	require.Equal(t, map[string]int{"CustomResourceDefinition": 5, "Namespace": 1}, kept)
 	require.Greater(t, len(want.objects), 30)
 }
 
@@ -182,6 +186,27 @@ installer:
 	require.Contains(t, got, "Deployment flexlvm-provisioner")
 }
 
+// Prometheus scrapes the port that the daemon listens on, and the scheduler reserves that port of the node.
+func TestPortOfMetrics(t *testing.T) {
+	for set, want := range map[string][2]float64{
+		"":                                   {9809, 8080},
+		"gc.flags.address=:9909":             {9909, 8080},
+		"gc.flags.address=127.0.0.1:9909":    {9909, 8080},
+		"gc.flags.address={:9808,[::]:9907}": {9907, 8080},
+		"gc.flags.address=null":              {9809, 8080},
+		"gc.flags.address=:0":                {9809, 8080},
+		"provisioner.flags.address=:9080":    {9809, 9080},
+	} {
+		got := rendered(t, "--set", set)
+		for i, key := range []string{"DaemonSet flexlvm-gc", "Deployment flexlvm-provisioner"} {
+			pod := lookup(got[key], "spec", "template", "spec").(map[string]any)
+			port := container(pod)["ports"].([]any)[0].(map[string]any)
+			require.Equal(t, "http", port["name"], set)
+			require.EqualValues(t, want[i], port["containerPort"], set)
+		}
+	}
+}
+
 // The objects of monitoring/ are installed unchanged when the values ask for them.
 func TestMonitoring(t *testing.T) {
 	want, err := readManifests(installer)
@@ -214,101 +239,6 @@ func TestMonitoring(t *testing.T) {
 	require.Equal(t, "docs/alerts.md#flexlvmroommissing", lookup(rule, "annotations", "runbook"))
 }
 
-// The CSI driver, and the CSI resizer beside the provisioner, are installed when the values ask for
-// them, with the same objects as kustomize.
-func TestCSI(t *testing.T) {
-	plain := rendered(t)
-	got := rendered(t, "--set", "csi.install=true")
-	for _, key := range []string{"DaemonSet flexlvm-csi", "ServiceAccount flexlvm-csi", "StorageClass flexlvm-csi"} {
-		require.NotContains(t, plain, key)
-		require.Contains(t, got, key)
-	}
-	require.Equal(t, normal(t, plain["Deployment flexlvm-provisioner"]), normal(t, got["Deployment flexlvm-provisioner"]))
-	requireBuilt(t, got, "csi", 3)
-	require.Equal(t, map[string]string{"flexlvm-test": "flexlvm"}, testPods(t))
-	require.Equal(t, map[string]string{"flexlvm-test": "mine", "flexlvm-test-csi": "flexlvm-csi"}, testPods(t, "--set", "csi.install=true,test.storageClass=mine"))
-	require.NotContains(t, rendered(t, "--set", "csi.install=true,storageClasses.install=false"), "StorageClass flexlvm-csi")
-
-	// As in docs/io-limits.md: one line of installer/kustomization.yaml.
-	whole := filepath.Join(t.TempDir(), "installer")
-	require.NoError(t, os.CopyFS(whole, os.DirFS(installer)))
-	file := filepath.Join(whole, "kustomization.yaml")
-	content, err := os.ReadFile(file)
-	require.NoError(t, err)
-	for _, part := range []string{"csi/resizer", "csi/snapshotter"} {
-		require.Contains(t, string(content), "  # - "+part+"\n")
-		content = []byte(strings.Replace(string(content), "  # - "+part+"\n", "  - "+part+"\n", 1))
-	}
-	require.NoError(t, os.WriteFile(file, content, 0o600))
-	built, err := kustomize(whole)
-	require.NoError(t, err)
-	got = rendered(t, "--set", "resizer.install=true,snapshotter.install=true")
-	compared, definitions := 0, 0
-	for _, r := range built.Resources() {
-		if r.GetKind() == "CustomResourceDefinition" {
-			definitions++
-			continue // see TestDefaultsAreTheManifests
-		}
-		fields, err := r.Map()
-		require.NoError(t, err)
-		key := r.GetKind() + " " + r.GetName()
-		require.Equal(t, normal(t, fields), normal(t, got[key]), key)
-		compared++
-	}
-	require.Equal(t, len(plain)+8, len(got), "two ClusterRoles, a Role and a policy, and what binds them")
-	require.Equal(t, len(got)-definitions, compared)
-
-	got = rendered(t, "--set", "resizer.install=true,resizer.image=registry.example.org/csi-resizer:v9,resizer.resources.limits.memory=1Gi,image.pullPolicy=Always,provisioner.flags.door=csi")
-	pod := lookup(got["Deployment flexlvm-provisioner"], "spec", "template", "spec").(map[string]any)
-	containers := pod["containers"].([]any)
-	require.Len(t, containers, 2)
-	require.Equal(t, []any{"--loader-image=$(IMAGE)", "--controller-socket=/run/csi/csi.sock", "--door=csi"}, containers[0].(map[string]any)["args"])
-	sidecar := containers[1].(map[string]any)
-	require.Equal(t, "registry.example.org/csi-resizer:v9", sidecar["image"])
-	require.Equal(t, "Always", sidecar["imagePullPolicy"])
-	require.Equal(t, "1Gi", lookup(sidecar, "resources", "limits", "memory"))
-
-	got = rendered(t, "--set", "snapshotter.install=true")
-	pod = lookup(got["Deployment flexlvm-provisioner"], "spec", "template", "spec").(map[string]any)
-	containers = pod["containers"].([]any)
-	require.Len(t, containers, 2)
-	require.Equal(t, []any{"--loader-image=$(IMAGE)", "--snapshot-socket=/run/csi/snapshots.sock"}, containers[0].(map[string]any)["args"])
-	require.NotEmpty(t, containers[0].(map[string]any)["volumeMounts"])
-	require.NotEmpty(t, pod["volumes"])
-}
-
-// testPods returns the pods of helm test and the StorageClasses of their volumes.
-func testPods(t *testing.T, args ...string) map[string]string {
-	t.Helper()
-	out, err := helm(t, append([]string{"template", "flexlvm", shipped, "--show-only", "templates/tests/volume.yaml"}, args...)...)
-	require.NoError(t, err, out)
-	pods := map[string]string{}
-	for _, document := range strings.Split("\n"+out, "\n---\n") {
-		var pod map[string]any
-		require.NoError(t, yaml.Unmarshal([]byte(document), &pod))
-		if pod == nil {
-			continue
-		}
-		volume := lookup(pod, "spec", "volumes").([]any)[0].(map[string]any)
-		pods[lookup(pod, "metadata", "name").(string)], _ = lookup(volume, "ephemeral", "volumeClaimTemplate", "spec", "storageClassName").(string)
-	}
-	return pods
-}
-
-// requireBuilt checks that a release has the n objects that kustomize builds from a folder.
-func requireBuilt(t *testing.T, got map[string]map[string]any, folder string, n int) {
-	t.Helper()
-	built, err := kustomize(filepath.Join(installer, folder))
-	require.NoError(t, err)
-	require.Len(t, built.Resources(), n)
-	for _, r := range built.Resources() {
-		fields, err := r.Map()
-		require.NoError(t, err)
-		key := r.GetKind() + " " + r.GetName()
-		require.Equal(t, normal(t, fields), normal(t, got[key]), key)
-	}
-}
-
 // A misspelt value must be refused, not ignored silently.
 func TestValuesThatAreRefused(t *testing.T) {
 	for set, says := range map[string]string{
@@ -331,18 +261,4 @@ func TestValuesThatAreRefused(t *testing.T) {
 func TestChartHasNoWarnings(t *testing.T) {
 	out, err := helm(t, "lint", "--strict", shipped)
 	require.NoError(t, err, out)
-}
-
-// The pod of helm test meets the restricted Pod Security Standard.
-func TestTheTestPodIsRestricted(t *testing.T) {
-	out, err := helm(t, "template", "flexlvm", shipped, "--namespace", "other", "--show-only", "templates/tests/volume.yaml")
-	require.NoError(t, err, out)
-	var pod map[string]any
-	require.NoError(t, yaml.Unmarshal([]byte(out), &pod))
-	require.Equal(t, "other", lookup(pod, "metadata", "namespace"))
-	require.Equal(t, true, lookup(pod, "spec", "securityContext", "runAsNonRoot"))
-	require.Equal(t, "RuntimeDefault", lookup(pod, "spec", "securityContext", "seccompProfile", "type"))
-	own := container(lookup(pod, "spec").(map[string]any))
-	require.Equal(t, false, lookup(own, "securityContext", "allowPrivilegeEscalation"))
-	require.Equal(t, []any{"ALL"}, lookup(own, "securityContext", "capabilities", "drop"))
 }

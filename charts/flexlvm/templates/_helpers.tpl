@@ -34,3 +34,12 @@
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* The port of the flag address, of which the last one counts; the default without the flag, or if it names no port. */}}
+{{- define "flexlvm.port" -}}
+{{- $address := get .flags "address" -}}
+{{- if kindIs "slice" $address -}}
+{{- $address = last $address -}}
+{{- end -}}
+{{- regexFind "[1-9][0-9]*$" (toString $address) | default .default -}}
+{{- end }}

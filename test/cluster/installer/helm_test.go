@@ -36,16 +36,45 @@ func (b *bed) testHelm(t *testing.T) {
 	b.testDriverOfHelmIsRemoved(t)
 	b.testBackWithHelm(t)
 	b.testDriverOfHelmIsRemoved(t)
+	b.testUninstallWithHelm(t)
+	b.testTakeOver(t)
+}
+
+// testUninstallWithHelm uninstalls the release, which leaves the definitions and the namespace, and installs it again.
+func (b *bed) testUninstallWithHelm(t *testing.T) {
 	b.install.shown(t, "helm uninstall")
-	out, err := b.Command(t.Context(), filepath.Join(b.tools, "helm"), "--kubeconfig="+b.AdminKubeconfig(), "uninstall", "flexlvm", "--namespace=kube-system", "--wait").CombinedOutput()
-	require.NoError(t, err, string(out))
+	b.helm(t, "uninstall", "flexlvm", "--wait")
 	const definition = "customresourcedefinition.apiextensions.k8s.io/%s.flexlvm.io\n"
-	require.Equal(t, fmt.Sprintf(strings.Repeat(definition, 5), "localvolumes", "nodestorages", "volumediscoveries", "volumegroups", "volumemanagers"),
+	require.Equal(t, fmt.Sprintf(strings.Repeat(definition, 5), "localvolumes", "nodestorages", "volumediscoveries", "volumegroups", "volumemanagers")+"namespace/flexlvm-system\n",
 		b.kubectl(t, "get", "-o", "name", "-l", "app.kubernetes.io/part-of=flexlvm", "-A",
 			"deployments,daemonsets,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,storageclasses,csidrivers,validatingadmissionpolicies,validatingadmissionpolicybindings,customresourcedefinitions,namespaces"),
 		"with the definitions all that they define would go")
-	b.install.run(t, "helm install flexlvm charts/flexlvm --namespace kube-system") // also if the CustomResourceDefinitions still exist
+	b.install.run(t, "helm install flexlvm charts/flexlvm --namespace kube-system") // also if what it leaves still exists
+}
+
+// testTakeOver replaces the release by an installation by kustomize, which Helm takes over and upgrades.
+func (b *bed) testTakeOver(t *testing.T) {
+	b.helm(t, "uninstall", "flexlvm", "--wait")
+	b.install.run(t, "kubectl delete namespace flexlvm-system")
+	b.install.run(t, "kubectl apply -k installer/")
+	b.install.run(t, "helm install flexlvm charts/flexlvm --namespace kube-system --take-ownership --server-side=false")
+	// kubectl has set the flags as well, and Helm changes one.
+	b.install.run(t, "helm upgrade flexlvm charts/flexlvm --namespace kube-system --reset-then-reuse-values --set gc.flags.high-threshold-percent=90")
+	require.Contains(t, b.kubectl(t, "get", "-n", "flexlvm-system", "daemonset/flexlvm-gc", "-o", "jsonpath={.spec.template.spec.containers[0].args}"),
+		"--high-threshold-percent=90")
+	// Everything would be deleted with the namespace.
+	b.helm(t, "upgrade", "flexlvm", "charts/flexlvm", "--reset-then-reuse-values", "--set=namespace.create=false")
+	require.Equal(t, "Active", b.kubectl(t, "get", "namespace", "flexlvm-system", "-o", "jsonpath={.status.phase}"))
 	b.rolledOut(t)
+}
+
+// helm runs helm for the releases in kube-system.
+func (b *bed) helm(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := b.Command(t.Context(), append([]string{filepath.Join(b.tools, "helm"), "--kubeconfig=" + b.AdminKubeconfig(), "--namespace=kube-system"}, args...)...)
+	cmd.Dir = b.install.dir
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
 }
 
 // testDriverOfHelmIsRemoved removes the driver, which nothing uses any longer.
