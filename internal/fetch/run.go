@@ -231,6 +231,9 @@ func (r *run) execute(ctx context.Context, p plan, listed placement) error {
 	if err := r.fetchAll(ctx, p.fetch); err != nil {
 		return err
 	}
+	if err := r.rejectMismatches(ctx, listed.files); err != nil {
+		return err
+	}
 	if len(r.failures) > 0 {
 		return r.failure()
 	}
