@@ -30,6 +30,7 @@ type options struct {
 	paths         []string
 	elsewhere     []string
 	orObject      bool
+	keepChanged   bool
 	checksum      string
 	sync          bool
 	parallel      int
@@ -106,6 +107,7 @@ func (o *options) fetching(cmd *cobra.Command) {
 	f.BoolVar(&o.orObject, "or-object", false, "if SOURCE ends in a slash and has only folder markers below it, fetch the object whose key is SOURCE without the slash")
 	f.StringVar(&o.checksum, "checksum", fetch.ChecksumIfPresent, "verification of content: required, ifPresent (the strongest checksum that the source provides) or none (compare only sizes)")
 	f.BoolVar(&o.sync, "sync", false, "check SOURCE for changes even if DEST is complete, and delete fetched files that SOURCE no longer has")
+	f.BoolVar(&o.keepChanged, "keep-changed", false, "replace nothing that was changed or created in DEST while or after it was fetched; not with --sync or --versions")
 	f.StringVar(&o.bandwidth, "bandwidth", "0", "maximum rate in bytes per second, such as 100Mi; 0: no limit")
 	f.StringVar(&o.order, "order", fetch.OrderName, "order in which files are fetched: name, size (small files first) or list")
 	f.StringVar(&o.orderFile, "order-file", "", "file with paths, one per line, in the order for --order=list")

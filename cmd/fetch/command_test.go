@@ -73,6 +73,9 @@ func TestExitCodes(t *testing.T) {
 		{"address style", []string{"--address-style=x", "s3://bucket/x/", dest}, 2},
 		{"name", []string{"--name=x", "file://" + from + "/", dest}, 2},
 		{"checksum", []string{"--checksum=some", "file://" + from + "/", dest}, 2},
+		{"keep changed with sync", []string{"--keep-changed", "--sync", "file://" + from + "/", dest}, 2},
+		{"keep changed with versions", []string{"--keep-changed", "--versions=" + dest, "file://" + from + "/", dest}, 2},
+		{"keep changed", []string{"--keep-changed", "file://" + from + "/", dest}, 0},
 		{"pattern", []string{"--include=[", "file://" + from + "/", dest}, 2},
 	}
 	for _, test := range tests {

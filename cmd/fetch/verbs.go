@@ -24,13 +24,16 @@ func (s *session) fetch(ctx context.Context, from, dest string) error {
 	if source.Name = s.name; s.name != "" && !source.Single() {
 		return usageError{fmt.Errorf("--name %q requires one object; give a source that neither ends in a slash nor has wildcards", s.name)}
 	}
+	if s.keepChanged && (s.sync || s.versions != "") {
+		return usageError{errors.New("--keep-changed cannot be combined with --sync or --versions; leave it out")}
+	}
 	source.OrObject = s.orObject
 	paths, err := readPaths(s.orderFile)
 	if err != nil {
 		return usageError{err}
 	}
 	config := fetch.Config{
-		Source: source, Endpoint: s.access.Endpoint, Version: s.access.Version, Dest: dest, Index: s.index, Include: s.include, Exclude: s.exclude, Paths: s.paths, Elsewhere: s.elsewhere, Checksum: s.checksum, Sync: s.sync,
+		Source: source, Endpoint: s.access.Endpoint, Version: s.access.Version, Dest: dest, Index: s.index, Include: s.include, Exclude: s.exclude, Paths: s.paths, Elsewhere: s.elsewhere, Checksum: s.checksum, Sync: s.sync, KeepChanged: s.keepChanged,
 		Parallel: s.parallel, Memory: s.memory, Bandwidth: s.bandwidth, Order: s.order, OrderPaths: paths,
 		SkipSpaceCheck: !s.capacityCheck, Attempts: s.attempts, Stall: s.stall, Log: s.log,
 	}

@@ -149,6 +149,9 @@ func (t task) loadArgs(sync bool) []string {
 	if sync {
 		args = append(args, "--sync")
 	}
+	if t.source.Writable() { // pods can mount the claim, and write, while it is loaded
+		args = append(args, "--keep-changed")
+	}
 	args = append(args, t.peerArgs()...)
 	return append(args, "--", t.source.URL, t.dest())
 }

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -53,6 +54,22 @@ func (s Source) checkAll(v flexlvmv1.VolumeConfig, options map[string]string) er
 func isFalse(text string) bool {
 	on, err := strconv.ParseBool(text)
 	return err == nil && !on
+}
+
+// readStream reads whether the volume is ready before all of it is loaded. A volume that consumers write to is not: the
+// loader could replace what they write. The option is then ignored and not refused, because a volume whose spec cannot be
+// read is not released.
+func (s *Source) readStream(options map[string]string) error {
+	on, err := boolean(options, "stream")
+	if err != nil || !on {
+		return err
+	}
+	if s.Writable() {
+		s.StreamIgnored = true
+		return nil
+	}
+	s.Stream, s.StreamAfter = true, cmp.Or(options["streamAfter"], "1")
+	return nil
 }
 
 // readDisplacing reads whether the dataset may displace others, and may be displaced.

@@ -116,6 +116,9 @@ func (p *planner) planReplicas() {
 		p.out.Status.VolumeSource = &flexlvmv1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
 			ClaimName: replicaName(p.Owner.Name, p.Config.ID, 0),
 		}}
+		if p.Source.StreamIgnored {
+			p.out.Advice = append(p.out.Advice, "stream has no effect on a volume that consumers write to, which is ready when all of it is loaded; leave stream out")
+		}
 	} else {
 		p.planReaders()
 		p.out.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, true)

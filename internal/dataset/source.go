@@ -50,6 +50,7 @@ type Source struct {
 	Bandwidth      string        // bytes a second; empty: no limit
 	Stream         bool
 	StreamAfter    string
+	StreamIgnored  bool     // stream was set and has no effect, see readStream
 	Refresh        schedule // when changes are fetched; nil: never
 	OutputURL      string
 	Mirror         bool          // changes are uploaded, to OutputURL or to the source
@@ -267,15 +268,8 @@ func (s *Source) readLoading(replicas flexlvmv1.ReplicaCount, options map[string
 		}
 		s.Timeout = timeout
 	}
-	var err error
-	if s.Stream, err = boolean(options, "stream"); err != nil {
+	if err := s.readStream(options); err != nil {
 		return err
-	}
-	if s.Stream {
-		s.StreamAfter = "1"
-		if after := options["streamAfter"]; after != "" {
-			s.StreamAfter = after
-		}
 	}
 	s.Bandwidth, s.Checksum = options["bandwidth"], options["checksum"]
 	if err := checkBounds(options); err != nil {

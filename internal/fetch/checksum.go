@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
@@ -62,23 +64,67 @@ func (r *run) resolveMismatch(o store.Object, c store.Check, content string, err
 	}
 	r.lastMismatch[o.Path] = content
 	r.mu.Unlock()
-	// If one ETag of a source is a hash, all its ETags are.
-	hashes := r.progress.hasVerified(store.CheckMD5) || r.progress.hasVerified(store.CheckComposite)
 	if !repeated {
 		return c, err
 	}
 	if diskErr := onDisk(); diskErr != nil {
 		return c, fmt.Errorf("%w: %w", diskErr, err)
 	}
-	if r.Checksum != ChecksumRequired && !hashes && !c.Declared && (c.Kind == store.CheckMD5 || c.Kind == store.CheckComposite) {
+	if r.Checksum != ChecksumRequired && !r.hasHashETags() && !c.Declared && (c.Kind == store.CheckMD5 || c.Kind == store.CheckComposite) {
 		r.Log.WithField("key", o.Key).Warn("The ETag does not match the content; only the size is checked")
 		r.mu.Lock()
 		r.badETags++
 		r.progress.replaceNote("files have an ETag that looks like a hash but does not match their content, so only their size was checked", r.badETags)
 		r.mu.Unlock()
-		return store.Check{Kind: store.CheckSize}, nil
+		return store.Check{Kind: store.CheckSize, ETagMismatch: true}, nil
 	}
 	return c, fmt.Errorf("%w: two downloads had the same content (--checksum=none accepts it): %w", store.ErrWrongSum, err)
+}
+
+// hasHashETags reports whether an ETag matches the content of a file of this run. If one ETag of a source is a hash, all
+// its ETags are.
+func (r *run) hasHashETags() bool {
+	return r.progress.hasVerified(store.CheckMD5) || r.progress.hasVerified(store.CheckComposite)
+}
+
+// rejectMismatches fails the objects whose ETags do not match their content, and which were accepted before another object
+// showed that the source's ETags are hashes. It removes their files, so that the next run fetches them again. Files that
+// were changed here stay.
+func (r *run) rejectMismatches(ctx context.Context, objects []store.Object) error {
+	if r.Checksum == ChecksumNone || !r.hasHashETags() {
+		return nil
+	}
+	for _, o := range objects {
+		e, known := r.manifest.entries[o.Path]
+		if !known || !e.ETagMismatch {
+			continue
+		}
+		fetched := e.object()
+		fetched.Key = o.Key
+		if _, err := r.checkReplaceable(ctx, fetched); errors.Is(err, store.ErrInTheWay) {
+			r.Log.WithError(err).WithField("key", o.Key).Warn("The fetched content did not match the ETag")
+			continue
+		} else if err != nil {
+			return err
+		}
+		if err := r.dest.Remove(e.Path); err != nil {
+			return err
+		}
+		if err := r.manifest.append(Entry{Path: e.Path, FetchedAt: time.Now().UTC(), Deleted: true}); err != nil {
+			return err
+		}
+		r.failedOne(o, fmt.Errorf("check %q: %w: the content does not match the ETag, and the ETags of other objects are hashes of theirs (--checksum=none accepts it)", o.Key, store.ErrWrongSum))
+	}
+	return nil
+}
+
+// withoutMismatches removes the entries of files that rejectMismatches would reject, if a file in keep shows that the
+// source's ETags are hashes.
+func (r *run) withoutMismatches(entries map[string]Entry, keep []Entry) {
+	if r.Checksum == ChecksumNone || !slices.ContainsFunc(keep, func(e Entry) bool { return e.Check == store.CheckMD5 || e.Check == store.CheckComposite }) {
+		return
+	}
+	maps.DeleteFunc(entries, func(_ string, e Entry) bool { return e.ETagMismatch })
 }
 
 // errDisk reports that a file does not read back as it was written.

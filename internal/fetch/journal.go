@@ -28,6 +28,8 @@ type journalNote struct {
 	// Check and Sum are set if the note is about a whole, verified object.
 	Check string `json:"check,omitempty"`
 	Sum   string `json:"sum,omitempty"`
+	// ETagMismatch is as in Entry.
+	ETagMismatch bool `json:"etagMismatch,omitempty"`
 }
 
 // parseNote returns the note of a line; false if the line is damaged.

@@ -136,3 +136,71 @@ func TestFileChangesWhileItIsRead(t *testing.T) {
 		require.NoError(t, os.Chtimes(name, o.Modified, o.Modified))
 	}), store.ErrChanged, "though its size and its time are the same")
 }
+
+// flakyEnd is a directory in which the end of a large file's last range cannot be read the first time.
+type flakyEnd struct {
+	*dirstore.Directory
+	// lastRange is called before the last range is read, and lastByte before the byte before its end is read again.
+	lastRange, lastByte func()
+
+	failed bool
+	opened int
+}
+
+func (f *flakyEnd) Open(ctx context.Context, o store.Object, part store.Span) (store.Stream, error) {
+	f.opened++
+	last := part.End() == o.Size && !f.failed
+	if f.failed && part.Length == 1 {
+		f.lastByte()
+	}
+	stream, err := f.Directory.Open(ctx, o, part)
+	if err == nil && last {
+		f.failed = true
+		f.lastRange()
+		failure := store.FromSource(&fs.PathError{Op: "statx", Path: o.Key, Err: unix.ETIMEDOUT})
+		stream.Body = io.NopCloser(io.MultiReader(io.LimitReader(stream.Body, part.Length), iotest.ErrReader(failure)))
+	}
+	return stream, err
+}
+
+// If the end of a large file's range cannot be read, that the file did not change is checked again, and the range is not
+// read again.
+func TestEndOfARangeIsReadAgain(t *testing.T) {
+	first, other := storetest.RandomBytes(3, wholeLimit+store.MiB), storetest.RandomBytes(4, wholeLimit+store.MiB)
+	for name, c := range map[string]struct {
+		changedBeforeEnd, changedAfterEnd bool
+		want                              []byte
+	}{
+		"unchanged":                       {false, false, first},
+		"changed while the range is read": {true, false, other},
+		"changed before it is read again": {false, true, other},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			from := t.TempDir()
+			file := filepath.Join(from, "a")
+			require.NoError(t, os.WriteFile(file, first, 0o600))
+			change := func(is bool) func() {
+				return func() {
+					if is {
+						time.Sleep(20 * time.Millisecond) // the clock of change times is coarse
+						require.NoError(t, os.WriteFile(file, other, 0o600))
+					}
+				}
+			}
+			var flaky *flakyEnd
+			b.change = func(config *Config) {
+				dir, err := dirstore.New(config.Source)
+				require.NoError(t, err)
+				flaky = &flakyEnd{Directory: dir.(*dirstore.Directory), lastRange: change(c.changedBeforeEnd), lastByte: change(c.changedAfterEnd)}
+				config.Store, config.Parallel = flaky, 1
+			}
+			_, _, err := b.run("file://" + from + "/")
+			require.NoError(t, err)
+			b.mustHave(map[string][]byte{"a": c.want})
+			if ranges := len(spans(int64(len(first)), spanSize(int64(len(first))), nil)); string(c.want) == string(first) {
+				require.Equal(t, ranges+1, flaky.opened)
+			}
+		})
+	}
+}

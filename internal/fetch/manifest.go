@@ -25,9 +25,12 @@ type Entry struct {
 	CRC64 string `json:"crc64,omitempty"`
 	// SHA256 is the SHA-256 of the content, encoded as in S3, if it was requested and is not the
 	// Checksum.
-	SHA256    string    `json:"sha256,omitempty"`
-	FetchedAt time.Time `json:"fetchedAt"`
-	Deleted   bool      `json:"deleted,omitempty"`
+	SHA256 string `json:"sha256,omitempty"`
+	// ETagMismatch: the ETag looks like a hash of the content and does not match it, so only the size was checked. See
+	// rejectMismatches.
+	ETagMismatch bool      `json:"etagMismatch,omitempty"`
+	FetchedAt    time.Time `json:"fetchedAt"`
+	Deleted      bool      `json:"deleted,omitempty"`
 }
 
 func (e Entry) object() store.Object {

@@ -135,7 +135,7 @@ func TestOwnNeed(t *testing.T) {
 func TestLineBytes(t *testing.T) {
 	now := time.Date(2026, 12, 31, 23, 59, 59, 123456789, time.FixedZone("", -3600))
 	o := store.Object{Size: math.MaxInt64, Modified: now}
-	c := store.Check{Kind: store.CheckComposite, Want: strings.Repeat("x", 64)}
+	c := store.Check{Kind: store.CheckComposite, Want: strings.Repeat("x", 64), ETagMismatch: true}
 	temp := "1023/" + strconv.FormatUint(math.MaxUint64, 36) + "-1000000000"
 	e := finishedFile(o, c, nil, temp).entry
 	e.FetchedAt = now

@@ -47,8 +47,9 @@ func (r *run) baseIsCurrent(ctx context.Context, packed store.Archived) bool {
 	return !b.complete.Gone || r.stillLacks(ctx, packed, b.entries)
 }
 
-// reuseUnchanged moves files that the base has in the source's state from p.fetch to p.link. unchanged
-// reports that the base has exactly the source's files, so there is nothing to do.
+// reuseUnchanged moves files that the base has in the source's state from p.fetch to p.link, without those
+// of withoutMismatches. unchanged reports that the base has exactly the source's files, so there is nothing
+// to do.
 func (r *run) reuseUnchanged(p *plan, files []store.Object) (unchanged bool, err error) {
 	if r.base == nil {
 		return false, nil
@@ -72,6 +73,7 @@ func (r *run) reuseUnchanged(p *plan, files []store.Object) (unchanged bool, err
 		r.keepBase()
 		return true, nil
 	}
+	r.withoutMismatches(have, p.keep)
 	p.fetch = slices.DeleteFunc(p.fetch, func(o store.Object) bool {
 		e, is := have[o.Path]
 		if is {

@@ -26,12 +26,15 @@ func (r *run) isDone() (bool, error) {
 	return c.Refused == 0 && r.completeAlready(*c), nil
 }
 
-// excludeChanged removes objects from p.fetch, if an earlier run has completed the selection except for refused keys.
-// Programs may have used the directory since, so an object is fetched only if its path is empty, or holds what a run left
+// keepsChanged reports whether the run replaces nothing that was changed or created in the directory.
+func (r *run) keepsChanged() bool { return r.KeepChanged || r.retriesRefused }
+
+// excludeChanged removes objects from p.fetch, with KeepChanged or if an earlier run has completed the selection except for
+// refused keys. Programs may have used the directory, so an object is fetched only if its path is empty, or holds what a run left
 // there. A changed file whose object is still the fetched one stays, and is no reason to refuse the object; all other
 // objects that are not fetched are refused.
 func (r *run) excludeChanged(p *plan) error {
-	if !r.retriesRefused {
+	if !r.keepsChanged() {
 		return nil
 	}
 	var first error

@@ -317,3 +317,50 @@ func TestRefreshNamesANewRefusedKey(t *testing.T) {
 	require.Contains(t, status.Message, "; 1 refused, the first: ")
 	require.Contains(t, status.Message, "x//y")
 }
+
+// With KeepChanged, also the first run replaces nothing that was changed or created meanwhile, nor does its retry.
+func TestFirstRunKeepsWhatWasChanged(t *testing.T) {
+	b := newBed(t)
+	b.change = func(config *Config) { config.KeepChanged = true }
+	for _, name := range []string{"a", "b", "c", "d"} {
+		b.fake.put("set/"+name, []byte(name))
+	}
+	b.failOn("set/d")
+	_, _, err := b.run("s3://bucket/set/")
+	require.ErrorContains(t, err, "AccessDenied")
+	b.edit("a")
+	b.fake.hook = func(_ http.ResponseWriter, _ *http.Request, key string) bool {
+		if key == "set/d" {
+			b.edit("d")
+		}
+		return false
+	}
+	b.fake.got()
+	b.mustRefuse("set/d")
+	b.mustKeep("a", "d")
+	require.Equal(t, map[string]int{"set/d": 1}, b.fake.got())
+	require.NoError(t, os.Remove(filepath.Join(b.dest, "a")))
+	require.NoError(t, os.Remove(filepath.Join(b.dest, "d")))
+	b.fake.hook = nil
+	b.mustRefuse()
+	b.mustHave(map[string][]byte{"a": []byte("a"), "b": []byte("b"), "c": []byte("c"), "d": []byte("d")})
+}
+
+// A run with KeepChanged adopts the files that a killed run has named and not entered into the manifest.
+func TestFirstRunAdoptsFilesOfAKilledOne(t *testing.T) {
+	b := newBed(t)
+	b.change = func(config *Config) { config.KeepChanged = true }
+	large := storetest.RandomBytes(8, wholeLimit+store.MiB)
+	b.fake.put("set/a", []byte("a"))
+	b.fake.put("set/large", large)
+	b.fake.put("set/z", []byte("z"))
+	b.failOn("set/z")
+	_, _, err := b.run("s3://bucket/set/")
+	require.ErrorContains(t, err, "AccessDenied")
+	require.NoError(t, os.Truncate(filepath.Join(b.dest, destination.ManifestFile), 0))
+	b.fake.hook = nil
+	b.fake.got()
+	b.mustRefuse()
+	require.Equal(t, map[string]int{"set/z": 1}, b.fake.got())
+	b.mustHave(map[string][]byte{"a": []byte("a"), "large": large, "z": []byte("z")})
+}

@@ -31,6 +31,8 @@ type Config struct {
 	// Sync lists the source even if the destination is complete, and removes files that were fetched
 	// earlier and are no longer wanted.
 	Sync bool
+	// KeepChanged replaces nothing that was changed or created in the destination, see excludeChanged.
+	KeepChanged bool
 	// Parallel is the number of concurrent requests; 0 chooses.
 	Parallel int
 	// Memory bounds the bytes in flight, Bandwidth the bytes per second.
@@ -231,6 +233,9 @@ func (r *run) execute(ctx context.Context, p plan, listed placement) error {
 	if err := r.fetchAll(ctx, p.fetch); err != nil {
 		return err
 	}
+	if err := r.rejectMismatches(ctx, listed.files); err != nil {
+		return err
+	}
 	if len(r.failures) > 0 {
 		return r.failure()
 	}
@@ -327,7 +332,7 @@ func (r *run) fetchAll(ctx context.Context, objects []store.Object) error {
 	r.queue = newQueue(objects)
 	defer context.AfterFunc(ctx, r.queue.stop)()
 	r.commit = &committer{dest: r.dest, manifest: r.manifest, progress: r.progress, now: time.Now, refuse: r.refuseArrived}
-	if r.retriesRefused {
+	if r.keepsChanged() {
 		uncancelled := context.WithoutCancel(ctx) // the committer still names what was received before ctx ended
 		r.commit.checkReplaceable = func(o store.Object) (pathState, error) { return r.checkReplaceable(uncancelled, o) }
 	}

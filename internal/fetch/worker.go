@@ -307,13 +307,13 @@ func (r *receiver) crc() uint64 { return r.crc64.Sum64() }
 
 func noteOf(o store.Object, temp string, part store.Span, crc uint64, c store.Check) journalNote {
 	return journalNote{Path: o.Path, Size: o.Size, ETag: o.ETag, Version: o.Version, Modified: o.Modified,
-		Temp: temp, Span: part, CRC64: crc, Check: c.Kind, Sum: c.Want}
+		Temp: temp, Span: part, CRC64: crc, Check: c.Kind, Sum: c.Want, ETagMismatch: c.ETagMismatch}
 }
 
 func finishedFile(o store.Object, c store.Check, crc64 []byte, temp string) finished {
 	return finished{object: o, temp: temp, entry: Entry{
 		Path: o.Path, Bytes: o.Size, ETag: o.ETag, VersionID: o.Version, Modified: o.Modified, Check: c.Kind, Checksum: c.Want,
-		CRC64: store.Encode(crc64),
+		CRC64: store.Encode(crc64), ETagMismatch: c.ETagMismatch,
 	}}
 }
 
@@ -326,7 +326,7 @@ func (w *worker) recoverFile(o store.Object) (finished, bool) {
 		return finished{}, false
 	}
 	n := r.notes[0]
-	f := finishedFile(o, store.Check{Kind: n.Check, Want: n.Sum}, n.crc(), r.temp)
+	f := finishedFile(o, store.Check{Kind: n.Check, Want: n.Sum, ETagMismatch: n.ETagMismatch}, n.crc(), r.temp)
 	file, err := w.dest.Reopen(r.temp)
 	if err != nil {
 		f.temp = ""

@@ -60,6 +60,8 @@ type Check struct {
 	size int64
 	// Declared: the source declares that Want is a hash of the content. An ETag may only look like one.
 	Declared bool
+	// ETagMismatch: the ETag looks like a hash of the content and does not match it, so only the size was checked.
+	ETagMismatch bool
 }
 
 var (
