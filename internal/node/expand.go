@@ -32,9 +32,9 @@ func (e *Engine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes
 
 func (e *Engine) expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error {
 	if spec.Layout == volume.Directory {
-		return e.expandDirectory(ctx, spec.Group, spec.DirectoryPool, spec.Name, size, func(t volume.Tags, groupUUID string) error {
+		return e.explainGroup(ctx, spec, e.expandDirectory(ctx, spec.Group, spec.DirectoryPool, spec.Name, size, func(t volume.Tags, groupUUID string) error {
 			return admit(spec, t, groupUUID)
-		})
+		}))
 	}
 	release, err := e.lockVolume(ctx, spec.Group, spec.Name)
 	if err != nil {
