@@ -289,7 +289,7 @@ func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, mayHoldD
 	case err == nil && id == tags.FS:
 		return true, nil
 	case err != nil && !errors.Is(err, errNoFilesystem):
-		return false, err
+		return false, explainDeviceError(lv, err)
 	case tags.State != volume.Creating || mayHoldData:
 		return false, damagedErr(lv, tags, c, id, err)
 	}

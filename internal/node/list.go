@@ -53,6 +53,7 @@ func (e *Engine) describeAll(ctx context.Context, lvs []lvm.LogicalVolume) ([]in
 		if v.Mounts, err = mountsOf(lv, mounted); err != nil && v.Problem == "" {
 			v.Problem = err.Error()
 		}
+		explainGoneDisk(&v, lv, func() (string, error) { return goneDiskOf(lv) })
 		explainCopiedGroups(&v, copied[lv.UUID])
 		all = append(all, v)
 	}
