@@ -96,6 +96,9 @@ func (x *index) obstacle(c *persistentvolume.Volume) string {
 	if x.unreadable[c.Volume] {
 		return "another PersistentVolume, which cannot be read, may name it or be a copy of it that is not created yet; its event VolumeNeedsAttention says what to do"
 	}
+	if why := x.renamed(c); why != "" {
+		return why
+	}
 	if _, there := x.group(c); !there {
 		return fmt.Sprintf("LVM does not see volume group %s on this node, so its state is unknown; %s; only if they are lost permanently, remove the finalizer %s", c.Group, missingGroupAdvice(c.Group), pv.Finalizer)
 	}
@@ -186,6 +189,8 @@ func (x *index) pvProblem(view View, c *persistentvolume.Volume) string {
 	pool, there := x.group(c)
 	_, hasPool := x.pools[c.Pool()]
 	switch {
+	case x.renamed(c) != "":
+		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which was renamed: %s", c.PV, c.Group, x.renamed(c))
 	case !there:
 		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which LVM does not see on this node; %s%s; only if they are lost permanently, delete %s", c.PV, c.Group, missingGroupAdvice(c.Group), orCreate(c), claimant(c))
 	case !c.InGroup(pool.UUID) && x.groupProblems[c.Group] == "":

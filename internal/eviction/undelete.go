@@ -49,6 +49,8 @@ func (x *index) whyNotUndeleted(c *persistentvolume.Volume) (why string, evicted
 	key := KeyOfPersistentVolume(c)
 	pool, there := x.group(c)
 	switch {
+	case x.renamed(c) != "":
+		return x.renamed(c), false
 	case !there:
 		return fmt.Sprintf("volume group %s is not on this node", c.Group), false
 	case !c.InGroup(pool.UUID):

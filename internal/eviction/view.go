@@ -106,6 +106,7 @@ type groupUUIDKey struct {
 // An index holds the objects of a View by name.
 type index struct {
 	pools         map[volume.PoolName]inventory.Pool
+	groupNames    map[string]string       // of volume groups, by their UUIDs
 	groupProblems map[volume.Group]string // why nothing in the group can be changed
 	volumes       map[Key]*inventory.Volume
 	named         map[Key]bool   // by any PersistentVolume, including one that is given up
@@ -128,6 +129,7 @@ type index struct {
 func newIndex(view View) index {
 	x := index{
 		pools:           make(map[volume.PoolName]inventory.Pool, len(view.Pools)),
+		groupNames:      map[string]string{},
 		groupProblems:   map[volume.Group]string{},
 		volumes:         make(map[Key]*inventory.Volume, len(view.Volumes)),
 		named:           make(map[Key]bool, len(view.PersistentVolumes)),
@@ -151,6 +153,9 @@ func newIndex(view View) index {
 			x.groupProblems[group] = fmt.Sprintf("LVM cannot find %s of volume group %s; see `pvs`", volume.Pluralize(p.Missing, "device", "devices"), group)
 		}
 		x.pools[p.Name] = p
+		if p.Thin == nil && p.Directories == nil {
+			setMin(x.groupNames, p.UUID, string(group))
+		}
 	}
 	for i := range view.Volumes {
 		v := &view.Volumes[i]
@@ -204,6 +209,18 @@ func (x *index) kept(v *inventory.Volume) bool {
 func (x *index) group(c *persistentvolume.Volume) (inventory.Pool, bool) {
 	p, there := x.pools[volume.PoolOf(c.Group, "")]
 	return p, there
+}
+
+// renamed returns what to do about the volume group of a PersistentVolume if the node has it under another name; empty
+// if it does not. Its volumes are intact then, although the inventory has none of them under the former name.
+func (x *index) renamed(c *persistentvolume.Volume) string {
+	if pool, there := x.group(c); c.GroupUUID == "" || there && c.InGroup(pool.UUID) {
+		return ""
+	}
+	if now, there := x.groupNames[c.GroupUUID]; there && now != string(c.Group) {
+		return volume.RenamedGroup(c.GroupUUID, volume.Group(now), c.Group)
+	}
+	return ""
 }
 
 // comparePV orders PersistentVolumes by their names, and by their UIDs if several have the same.

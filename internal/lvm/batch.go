@@ -30,9 +30,10 @@ func (c *Client) RemoveDoomed(ctx context.Context, g volume.Group, lvs []Logical
 	return nil
 }
 
-// Left returns those of lvs that LVM still shows, by their UUIDs: under any name, with or without
-// flexlvm's tags. The others are gone: LVM shows their groups without them and with all devices. If
-// it does not, Left fails.
+// Left returns those of lvs that LVM still shows in their groups, by their UUIDs: under any name,
+// with or without flexlvm's tags. The others are gone: LVM shows their groups without them and with
+// all devices. If it does not, Left fails. Volumes of another group do not count, because a copy of
+// a group (vgimportclone) has volumes with the same UUIDs.
 func (c *Client) Left(ctx context.Context, lvs []LogicalVolume) ([]LogicalVolume, error) {
 	out, err := c.lvm(ctx, "lvm", fullReportArgs(anyOf(lvs))...)
 	if err != nil {
@@ -51,7 +52,10 @@ func (c *Client) Left(ctx context.Context, lvs []LogicalVolume) ([]LogicalVolume
 			return nil, partialErr(groups[at], lv.Name)
 		}
 	}
-	return parseVolumes(out)
+	all, err := parseVolumes(out)
+	return slices.DeleteFunc(all, func(there LogicalVolume) bool {
+		return !slices.ContainsFunc(lvs, func(lv LogicalVolume) bool { return lv.UUID == there.UUID && lv.GroupUUID == there.GroupUUID })
+	}), err
 }
 
 func doomArgs(g volume.Group, lvs []LogicalVolume) []string {

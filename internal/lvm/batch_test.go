@@ -32,6 +32,13 @@ func TestLeft(t *testing.T) {
 	require.Equal(t, pvc1, left[0].UUID)
 	require.Contains(t, s.ran[0], `--options `+volumeFields+` --select (lv_uuid="`+pvc1+`") `, "whatever its name and tags are")
 
+	copied := there
+	copied.Group, copied.GroupUUID = "g2", "0477TD-KJIc-tW2Z-Bi8c-SYcr-1ayI-E33hKl"
+	c, _ = client(t, map[string][]answer{"lvm": {{out: whole}}})
+	left, err = c.Left(t.Context(), []LogicalVolume{copied})
+	require.NoError(t, err)
+	require.Empty(t, left, "only a copy of its group has a volume with its UUID")
+
 	elsewhere := there
 	elsewhere.GroupUUID = "another"
 	for name, c := range map[string]struct {
@@ -49,4 +56,17 @@ func TestLeft(t *testing.T) {
 		require.Error(t, err, name)
 		require.Empty(t, left, name)
 	}
+}
+
+// A report of several groups has both the volumes of a group and those of its copy, which have the same UUIDs.
+func TestVolumesOfACopiedGroup(t *testing.T) {
+	out := only(t, "pvc-1")
+	rows := strings.TrimSuffix(strings.TrimPrefix(out, `{"report":[{"lv":[`), "]}]}")
+	const group = "JX73Fe-YsI9-e5Mp-gprU-V7Xe-iTJw-crsSPE"
+	require.Contains(t, rows, group)
+	c, _ := client(t, map[string][]answer{"lvs": {{out: strings.Replace(out, "]}]}", ","+strings.ReplaceAll(rows, group, "copy")+"]}]}", 1)}}})
+	all, err := c.Volumes(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	require.Equal(t, "copy", all[1].GroupUUID)
 }

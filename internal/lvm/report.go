@@ -147,16 +147,16 @@ func parseVolumes(out []byte) ([]LogicalVolume, error) {
 		if err != nil {
 			return nil, err
 		}
-		seen := map[string]bool{}
+		seen := map[[2]string]bool{} // UUIDs of groups and of volumes, because copies of a group have volumes with the same UUIDs
 		for _, f := range rep.LV {
 			lv, err := parseVolume(f)
 			if err != nil {
 				return nil, err
 			}
-			if seen[lv.UUID] {
+			if seen[[2]string{lv.GroupUUID, lv.UUID}] {
 				continue // another of its segments
 			}
-			seen[lv.UUID] = true
+			seen[[2]string{lv.GroupUUID, lv.UUID}] = true
 			lv.setShape(shapes)
 			lv.setPlaces(places)
 			all = append(all, lv)

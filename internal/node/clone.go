@@ -77,10 +77,9 @@ func (e *Engine) makeIndependent(ctx context.Context, spec volume.Spec, lv lvm.L
 	if err != nil {
 		return openedVolume{}, fmt.Errorf("make volume %s/%s of the copy of %s: %w", spec.Group, spec.Name, spec.CloneOf, err)
 	}
-	if err := e.lvm.Extend(ctx, lv, spec.DeviceSize()); err != nil {
+	if err := e.extend(ctx, lv, d, spec.DeviceSize()); err != nil {
 		return openedVolume{}, err
 	}
-	e.after("lvextend")
 	if err := e.resizeContainer(ctx, d, f.content, key); err != nil {
 		return openedVolume{}, err
 	}

@@ -31,7 +31,7 @@ func checkHeader(lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, mayHoldDa
 	case err == nil && h.UUID == tags.LUKS:
 		return true, nil
 	case err != nil && !errors.Is(err, luks.ErrNoHeader):
-		return false, err
+		return false, explainDeviceError(lv, err)
 	case tags.State != volume.Creating || mayHoldData || tags.Clone != "":
 		return false, damagedHeaderErr(lv, tags, h, err)
 	}

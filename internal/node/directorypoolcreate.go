@@ -193,10 +193,9 @@ func (e *Engine) growPool(ctx context.Context, lv lvm.LogicalVolume, d lvm.Devic
 	if _, err := checkFilesystem(lv, f.tags, f.content, true); err != nil {
 		return err
 	}
-	if err := e.lvm.Extend(ctx, lv, volume.DeviceSize(size, 0)); err != nil {
+	if err := e.extend(ctx, lv, d, volume.DeviceSize(size, 0)); err != nil {
 		return err
 	}
-	e.after("lvextend")
 	if err := e.fillPool(ctx, lv, f, size); err != nil {
 		return err
 	}

@@ -32,9 +32,9 @@ func (e *Engine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes
 
 func (e *Engine) expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error {
 	if spec.Layout == volume.Directory {
-		return e.expandDirectory(ctx, spec.Group, spec.DirectoryPool, spec.Name, size, func(t volume.Tags, groupUUID string) error {
+		return e.explainGroup(ctx, spec, e.expandDirectory(ctx, spec.Group, spec.DirectoryPool, spec.Name, size, func(t volume.Tags, groupUUID string) error {
 			return admit(spec, t, groupUUID)
-		})
+		}))
 	}
 	release, err := e.lockVolume(ctx, spec.Group, spec.Name)
 	if err != nil {
@@ -104,10 +104,9 @@ func checkGrowable(lv lvm.LogicalVolume, tags volume.Tags, size volume.Bytes) er
 // extendAndRecord extends the device and records the new size, after zeroing the added part of a raw block volume.
 func (e *Engine) extendAndRecord(ctx context.Context, f *openedVolume, lv lvm.LogicalVolume, size volume.Bytes, spec volume.Spec) error {
 	spec.Size = size
-	if err := e.lvm.Extend(ctx, lv, spec.DeviceSize()); err != nil {
+	if err := e.extend(ctx, lv, f.device, spec.DeviceSize()); err != nil {
 		return err
 	}
-	e.after("lvextend")
 	if err := e.resizeContainer(ctx, f.device, f.content, f.key); err != nil {
 		return err
 	}

@@ -160,10 +160,10 @@ func (e *Engine) checkGroupUUID(ctx context.Context, spec volume.Spec) error {
 		return nil
 	}
 	g, err := e.lvm.Group(ctx, spec.Group)
-	if err != nil {
-		return err
+	if err == nil {
+		err = checkGroup(spec, g.UUID)
 	}
-	return checkGroup(spec, g.UUID)
+	return e.explainGroup(ctx, spec, err)
 }
 
 // newTags returns the tags of a new volume, with new UUIDs.
@@ -271,13 +271,13 @@ func (e *Engine) lookUpAdmitted(ctx context.Context, spec volume.Spec) (lvm.Logi
 		}
 	}
 	if err != nil {
-		return lv, volume.Tags{}, err
+		return lv, volume.Tags{}, e.explainGroup(ctx, spec, err)
 	}
 	tags, err := ownedTags(lv)
 	if err != nil {
 		return lv, volume.Tags{}, err
 	}
-	return lv, tags, admit(spec, tags, lv.GroupUUID)
+	return lv, tags, e.explainGroup(ctx, spec, admit(spec, tags, lv.GroupUUID))
 }
 
 // checkFilesystem reports whether the device holds the file system of the tags. It returns false without an
@@ -289,7 +289,7 @@ func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, mayHoldD
 	case err == nil && id == tags.FS:
 		return true, nil
 	case err != nil && !errors.Is(err, errNoFilesystem):
-		return false, err
+		return false, explainDeviceError(lv, err)
 	case tags.State != volume.Creating || mayHoldData:
 		return false, damagedErr(lv, tags, c, id, err)
 	}

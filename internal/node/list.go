@@ -44,15 +44,17 @@ func (e *Engine) describeAll(ctx context.Context, lvs []lvm.LogicalVolume) ([]in
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		e.log.WithError(err).Warn("when volumes were trimmed is not known")
 	}
-	outdated := e.outdatedCopies(ctx, lvs)
+	outdated, copied := e.outdatedCopies(ctx, lvs), copiedGroups(lvs)
 	all := make([]inventory.Volume, 0, len(lvs))
 	for _, lv := range lvs {
 		v := e.describe(lv)
-		e.explainCopies(&v, lv, outdated[lv.UUID])
+		e.explainCopies(&v, lv, outdated[identityOf(lv)])
 		v.LastTrimmed = trimmed.Volumes[lv.UUID]
 		if v.Mounts, err = mountsOf(lv, mounted); err != nil && v.Problem == "" {
 			v.Problem = err.Error()
 		}
+		explainGoneDisk(&v, lv, func() (string, error) { return goneDiskOf(lv) })
+		explainCopiedGroups(&v, copied[lv.UUID])
 		all = append(all, v)
 	}
 	return all, nil
@@ -132,15 +134,15 @@ func (e *Engine) isRebuilding(lv lvm.LogicalVolume) bool {
 	return lv.Active && lv.Sync != inSyncPercent && (lv.SyncAction == lvm.SyncRecover || e.copyNotes.mayExist(lv.UUID))
 }
 
-// outdatedCopies returns, by UUID, why volumes must not be used because of their notes (checkNote, checkConverted). It
+// outdatedCopies returns, by identity, why volumes must not be used because of their notes (checkNote, checkConverted). It
 // queries LVM only if there are notes of raid1 volumes.
-func (e *Engine) outdatedCopies(ctx context.Context, lvs []lvm.LogicalVolume) map[string]error {
-	errs := map[string]error{}
+func (e *Engine) outdatedCopies(ctx context.Context, lvs []lvm.LogicalVolume) map[identity]error {
+	errs := map[identity]error{}
 	var mirrors []lvm.LogicalVolume
 	for _, lv := range lvs {
 		switch {
 		case lv.Shape.Layout != volume.Raid1:
-			errs[lv.UUID] = e.checkConverted(lv)
+			errs[identityOf(lv)] = e.checkConverted(lv)
 		case e.copyNotes.mayExist(lv.UUID):
 			mirrors = append(mirrors, lv)
 		}
@@ -151,14 +153,14 @@ func (e *Engine) outdatedCopies(ctx context.Context, lvs []lvm.LogicalVolume) ma
 	all, err := e.lvm.Copies(ctx, "")
 	for _, lv := range mirrors {
 		if err != nil {
-			errs[lv.UUID] = fmt.Errorf("whether its copies are up to date is unknown: %w", err)
+			errs[identityOf(lv)] = fmt.Errorf("whether its copies are up to date is unknown: %w", err)
 			continue
 		}
 		copies, err := all.Of(lv)
 		if err == nil {
 			err = e.checkNote(ctx, lv, copies)
 		}
-		errs[lv.UUID] = err
+		errs[identityOf(lv)] = err
 	}
 	return errs
 }

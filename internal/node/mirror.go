@@ -192,11 +192,12 @@ func (e *Engine) updateNote(lv lvm.LogicalVolume, note copyNote, copies []lvm.Co
 }
 
 // noteCopies notes which copies of active raid1 volumes are out of date, and removes the notes of volumes that are
-// complete, in sync and up to date, according to a report of LVM that was requested at seen. It only logs a failure:
-// the next inventory tries again.
+// complete, in sync and up to date, according to a report of LVM that was requested at seen. It skips volumes in
+// copied groups, whose notes may be about the other volume. It only logs a failure: the next inventory tries again.
 func (e *Engine) noteCopies(ctx context.Context, lvs []lvm.LogicalVolume, seen time.Time) {
+	copied := copiedGroups(lvs)
 	lvs = slices.DeleteFunc(slices.Clone(lvs), func(lv lvm.LogicalVolume) bool {
-		return lv.Shape.Layout != volume.Raid1 || !lv.Active || lv.Health == "" && !e.copyNotes.mayExist(lv.UUID)
+		return copied[lv.UUID] != nil || lv.Shape.Layout != volume.Raid1 || !lv.Active || lv.Health == "" && !e.copyNotes.mayExist(lv.UUID)
 	})
 	if len(lvs) == 0 {
 		return

@@ -79,7 +79,7 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, r MountRequest, gi
 		return e.mountReader(ctx, spec, t)
 	}
 	if spec.Layout == volume.Directory {
-		return e.mountDirectory(ctx, spec, t, r)
+		return e.explainGroup(ctx, spec, e.mountDirectory(ctx, spec, t, r))
 	}
 	if now := e.givenUpAt(spec); !now.IsZero() && !now.Equal(givenUp) {
 		return refused("volume %s/%s was given up while this call waited, and is not made for it; one that comes now gets it", spec.Group, spec.Name)

@@ -121,10 +121,9 @@ func (e *Engine) makeRoom(ctx context.Context, root *os.File, f openedVolume, si
 		if err != nil {
 			return err
 		}
-		if err := e.lvm.Extend(ctx, lv, (lv.Size + short + short/16).RoundUp(volume.DefaultExtent)); err != nil {
+		if err := e.extend(ctx, lv, f.device, (lv.Size + short + short/16).RoundUp(volume.DefaultExtent)); err != nil {
 			return err
 		}
-		e.after("lvextend")
 		if err := e.resizeContainer(ctx, f.device, f.content, f.key); err != nil {
 			return err
 		}

@@ -62,6 +62,9 @@ func (e *Engine) findReplica(ctx context.Context, spec volume.Spec) (openedVolum
 		return f, err
 	}
 	lv, tags, err := e.lookUpAdmitted(ctx, spec)
+	if errors.Is(err, errRenamed) {
+		return openedVolume{}, err // the replica is there
+	}
 	for _, none := range []error{lvm.ErrNoVolume, lvm.ErrNoGroup} {
 		if errors.Is(err, none) {
 			return openedVolume{}, noReplicaErr(spec, none.Error())

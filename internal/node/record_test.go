@@ -72,7 +72,7 @@ func TestKilledReleaseOfAVolumeThatIsNotSettled(t *testing.T) {
 			tags.State, tags.FSType = volume.Creating, c.fs
 			disk := filepath.Join(t.TempDir(), "disk")
 			require.NoError(t, os.WriteFile(disk, nil, 0o600))
-			group := &fakeGroup{device: disk, lvs: []fakeLV{{"data", "some-uuid", "-wi-a-----", "67108864", strings.Join(tags.Strings(), ",")}}}
+			group := &fakeGroup{device: disk, lvs: []fakeLV{{name: "data", uuid: "some-uuid", attr: "-wi-a-----", size: "67108864", tags: strings.Join(tags.Strings(), ",")}}}
 			host := noPrograms(t)
 			host.Unkillable = commandtest.Func(group.run)
 			e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), Settle: func(volume.Group, volume.Name) {}, After: func(step string) {

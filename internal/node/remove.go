@@ -165,7 +165,7 @@ func (e *Engine) finishRemoval(ctx context.Context, ref Ref) error {
 			e.after("split")
 		}
 		if err := e.wipe(ctx, lv, tags.Wipe); err != nil {
-			return err
+			return explainDeviceError(lv, err)
 		}
 		e.after("wipe")
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,7 +29,10 @@ type fakeGroup struct {
 	ran      []string
 }
 
-type fakeLV struct{ name, uuid, attr, size, tags string }
+type fakeLV struct {
+	name, uuid, attr, size, tags string
+	group                        string // empty: flexlvm
+}
 
 const lvmFailed = "some words of lvremove"
 
@@ -45,7 +49,7 @@ func (g *fakeGroup) run(argv ...string) (string, error) {
 		return fmt.Sprintf(`{"report":[{"pv":[{"pv_name":%q,"pv_free":"0","pv_missing":"","pv_mda_used_count":"1","pv_allocatable":"allocatable"}]}]}`, g.device), nil
 	case "lvremove":
 		if g.removes {
-			g.lvs = nil
+			g.lvs = slices.DeleteFunc(g.lvs, func(lv fakeLV) bool { return lv.group == "" })
 			return "", nil
 		}
 		return "", exec.CodeExitError{Code: 5, Err: errors.New(lvmFailed)}
@@ -55,10 +59,11 @@ func (g *fakeGroup) run(argv ...string) (string, error) {
 	}
 	var rows []string
 	for _, lv := range g.lvs {
+		groupName, groupUUID := cmp.Or(lv.group, "flexlvm"), cmp.Or(lv.group, "group")+"-uuid"
 		byTag := strings.Contains(line, `lv_tags={"flexlvm"}`) && slices.Contains(strings.Split(lv.tags, ","), volume.TagOwned)
 		if byTag || strings.Contains(line, `lv_uuid="`+lv.uuid+`"`) || strings.Contains(line, `lv_name="`+lv.name+`"`) {
-			rows = append(rows, fmt.Sprintf(`{"vg_name":"flexlvm","vg_uuid":"group-uuid","vg_extent_size":"4194304","lv_name":%q,"lv_uuid":%q,"lv_size":%q,"lv_tags":%q,"lv_active":"active","lv_attr":%q,"lv_device_open":"","lv_time":"1795226345","lv_health_status":"","sync_percent":"","raid_sync_action":"","origin":"","snap_percent":"","lv_snapshot_invalid":"","pool_lv":"","data_percent":"","metadata_percent":"","lv_metadata_size":"","lv_when_full":""}`,
-				lv.name, lv.uuid, lv.size, lv.tags, lv.attr))
+			rows = append(rows, fmt.Sprintf(`{"vg_name":%q,"vg_uuid":%q,"vg_extent_size":"4194304","lv_name":%q,"lv_uuid":%q,"lv_size":%q,"lv_tags":%q,"lv_active":"active","lv_attr":%q,"lv_device_open":"","lv_time":"1795226345","lv_health_status":"","sync_percent":"","raid_sync_action":"","origin":"","snap_percent":"","lv_snapshot_invalid":"","pool_lv":"","data_percent":"","metadata_percent":"","lv_metadata_size":"","lv_when_full":""}`,
+				groupName, groupUUID, lv.name, lv.uuid, lv.size, lv.tags, lv.attr))
 		}
 	}
 	return fmt.Sprintf(`{"report":[{"vg":[{"vg_name":"flexlvm","vg_uuid":"group-uuid","vg_size":"1258291200","vg_free":"0","vg_extent_size":"4194304","vg_mda_size":"1","vg_mda_free":"1","vg_mda_used_count":"2","lv_count":"2","pv_count":"2","vg_missing_pv_count":"%d","vg_exported":%q}],"pv":[],"lv":[%s],"pvseg":[],"seg":[]}]}`,
@@ -72,7 +77,14 @@ func TestABatchIsGoneOnlyOnProof(t *testing.T) {
 		after func(*fakeGroup) // between tagging and lvremove
 		says  string           // for both volumes; empty: they are gone
 	}{
-		"removed":                     {func(g *fakeGroup) { g.removes = true }, ""},
+		"removed": {func(g *fakeGroup) { g.removes = true }, ""},
+		"removed, in the original of a copied group": {func(g *fakeGroup) {
+			g.removes = true
+			for _, lv := range g.lvs {
+				lv.group = "copy"
+				g.lvs = append(g.lvs, lv)
+			}
+		}, ""},
 		"not removed":                 {func(*fakeGroup) {}, lvmFailed},
 		"snapshots were made of them": {func(g *fakeGroup) { g.lvs[0].attr, g.lvs[1].attr = "owi-a-s---", "Owi-a-s---" }, "has snapshots, which would be removed with it"},
 		"LVM does not answer":         {func(g *fakeGroup) { g.report = errors.New("no answer") }, "no answer"},
@@ -147,7 +159,7 @@ func TestABatchRemovesGoneRecordsOnce(t *testing.T) {
 	e, g, refs := batchOfTwo(t, func(g *fakeGroup) { g.removes = true })
 	other := volume.Name("other").Doomed()
 	require.NoError(t, e.records.write("flexlvm", other, record{State: volume.Doomed, VolumeUUID: "uuid", Wiped: volume.GiB}))
-	g.lvs = append(g.lvs, fakeLV{string(other), "uuid", "-wi-a-----", "67108864", ""})
+	g.lvs = append(g.lvs, fakeLV{name: string(other), uuid: "uuid", attr: "-wi-a-----", size: "67108864"})
 	for _, err := range e.RemoveAll(t.Context(), refs) {
 		require.NoError(t, err)
 	}
@@ -171,7 +183,7 @@ func batchOfTwo(t *testing.T, after func(*fakeGroup)) (*Engine, *fakeGroup, []Re
 	var refs []Ref
 	for i := range 2 {
 		name, uuid := fmt.Sprintf("pvc-%d", i+1), fmt.Sprintf("uuid-%d", i+1)
-		g.lvs = append(g.lvs, fakeLV{name, uuid, "-wi-a-----", "67108864", strings.Join(tags.Strings(), ",")})
+		g.lvs = append(g.lvs, fakeLV{name: name, uuid: uuid, attr: "-wi-a-----", size: "67108864", tags: strings.Join(tags.Strings(), ",")})
 		refs = append(refs, Ref{Group: "flexlvm", Name: volume.Name(name), Cluster: tags.Cluster, UUID: uuid})
 	}
 	host := noPrograms(t)

@@ -97,11 +97,11 @@ func (e *Engine) findSnapshot(ctx context.Context, spec volume.Spec, givenUp tim
 		return lv, "", nil
 	}
 	if err != nil {
-		return lv, "", err
+		return lv, "", e.explainGroup(ctx, spec, err)
 	}
 	tags, err := ownedTags(lv)
 	if err == nil {
-		err = isSnapshot(spec, tags, lv.GroupUUID)
+		err = e.explainGroup(ctx, spec, isSnapshot(spec, tags, lv.GroupUUID))
 	}
 	return lv, tags.State, err
 }

@@ -97,3 +97,36 @@ func TestInterruptedExtension(t *testing.T) {
 	require.Equal(t, lv.Size, sizeOf())
 	m.unmount(m.mount(s, "a"))
 }
+
+// LVM commits a larger size, and the kernel does not get it: the device stays suspended, or a person resumes it with
+// its former table. The growth fails, and is recorded only once the device has its size.
+func TestExtensionThatTheKernelDoesNotGet(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 64*volume.MiB)
+	m.mount(s, "a")
+	name := volume.DeviceName(group, s.Name)
+	t.Cleanup(func() { _ = exec.Command("dmsetup", "resume", name).Run() })
+	m.resumeWait = 300 * time.Millisecond
+	former := m.shell("dmsetup table %s", name)
+	after := m.after
+	m.after = func(step string) {
+		if step == "lvextend" {
+			m.shell("dmsetup suspend --nolockfs %s", name)
+		}
+		after(step)
+	}
+	require.ErrorIs(t, m.Expand(m.ctx(), s, grown), lvm.ErrSuspended)
+	m.after = after
+	require.Equal(t, s.Size, tagsOf(t, s.Name).Size)
+	rec, err := m.records.read(s.Group, s.Name)
+	require.NoError(t, err)
+	require.Equal(t, s.Size, rec.Size)
+
+	m.shell("echo '%s' | dmsetup reload %[2]s && dmsetup resume %[2]s", former, name)
+	require.ErrorContains(t, m.Expand(m.ctx(), s, grown), "`lvchange --refresh "+string(group)+"/data`")
+	require.Equal(t, s.Size, tagsOf(t, s.Name).Size)
+
+	m.shell("lvchange --refresh %s/%s", group, s.Name)
+	require.NoError(t, m.Expand(m.ctx(), s, grown))
+	require.Equal(t, grown, tagsOf(t, s.Name).Size)
+}

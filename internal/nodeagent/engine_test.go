@@ -201,7 +201,10 @@ func (e *fakeEngine) Remove(ctx context.Context, ref node.Ref) error {
 			e.pools[i].LVs--
 		}
 	}
-	e.volumes = slices.DeleteFunc(e.volumes, func(other inventory.Volume) bool { return other.UUID == v.UUID })
+	gone := *v
+	e.volumes = slices.DeleteFunc(e.volumes, func(other inventory.Volume) bool {
+		return other.UUID == gone.UUID && other.GroupUUID == gone.GroupUUID
+	})
 	return nil
 }
 

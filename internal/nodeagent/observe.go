@@ -125,7 +125,7 @@ func (d *Daemon) marked(now time.Time, all []inventory.Volume, removing map[stri
 		if removing[out[i].UUID] {
 			out[i].Problem = "" // the removal changed it while the inventory was taken
 		}
-		b, failed := d.removalRetries.failed(out[i].UUID)
+		b, failed := d.removalRetries.failed(idOf(out[i]))
 		if failed && (now.Before(b.until) || out[i].State == volume.Doomed) && out[i].Problem == "" {
 			out[i].Problem = fmt.Sprintf("removing it has failed (%s); it is retried", b.why)
 		}
@@ -143,11 +143,11 @@ func (d *Daemon) removing(now time.Time, all []inventory.Volume) map[string]bool
 	}
 	for i := range all {
 		id := all[i].UUID
-		b, failed := d.removalRetries.failed(id)
+		b, failed := d.removalRetries.failed(idOf(all[i]))
 		switch {
 		case failed && b.times > 1:
 			delete(out, id) // nobody knows when its room is free
-		case d.removed.has(id), failed && (now.Before(b.until) || all[i].State == volume.Doomed):
+		case d.removed.has(idOf(all[i])), failed && (now.Before(b.until) || all[i].State == volume.Doomed):
 			out[id] = true
 		}
 	}
@@ -164,16 +164,16 @@ func orphanNames(r eviction.Result) map[eviction.Key]bool {
 
 // forgetGone drops the state of volumes that are not in the inventory.
 func (d *Daemon) forgetGone(in inventory.Inventory) {
-	there := make(map[string]bool, len(in.Volumes))
+	there, ids := make(map[string]bool, len(in.Volumes)), make(map[string]bool, len(in.Volumes))
 	for _, v := range in.Volumes {
-		there[v.UUID] = true
+		there[v.UUID], ids[idOf(v)] = true, true
 	}
-	d.removalRetries.keepOnly(there)
-	d.unanswered.keepOnly(there)
+	d.removalRetries.keepOnly(ids)
+	d.unanswered.keepOnly(ids)
 	d.keptElsewhere.keepOnly(there)
 	d.keptChecked.keepOnly(there)
 	d.healRetries.keepOnly(there)
-	d.removed.keepOnly(there)
+	d.removed.keepOnly(ids)
 	d.trimRetries.keepOnly(there)
 	d.releasedClaims.keepOnly(func(uuid string, pool volume.PoolName) bool { return there[uuid] || mayHoldUnseen(in, pool) })
 }

@@ -99,9 +99,9 @@ func otherFS(v inventory.Volume, c persistentvolume.Volume) bool {
 }
 
 // clearUnanswered clears a volume's wait for an answer of the API server, unless err is that there was none.
-func (d *Daemon) clearUnanswered(uuid string, err error) {
+func (d *Daemon) clearUnanswered(id string, err error) {
 	if !refused(err, refusedUnanswered) {
-		d.unanswered.clear(uuid)
+		d.unanswered.clear(id)
 	}
 }
 
@@ -109,12 +109,12 @@ func (d *Daemon) clearUnanswered(uuid string, err error) {
 // counts as wanted from now on. A volume about which the API server has not answered is not replaced by another
 // eviction.
 func (d *Daemon) noteRefused(ctx context.Context, j job, r *refusal) {
-	id, now := j.volume.UUID, d.cfg.Now()
+	id, now := idOf(j.volume), d.cfg.Now()
 	var again retry
 	switch r.kind {
 	case refusedKept:
 		d.removalRetries.clear(id)
-		again = d.keptElsewhere.add(id, now, brief(r))
+		again = d.keptElsewhere.add(j.volume.UUID, now, brief(r))
 	case refusedChanged:
 		again = d.removalRetries.add(id, now, brief(r))
 	case refusedUnanswered:

@@ -16,7 +16,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// uuidSet is a set of UUIDs. It may be used from several goroutines.
+// idOf returns what identifies a volume on this node: its UUID alone does not, because a copy of a volume group
+// (vgimportclone) has volumes with the same UUIDs.
+func idOf(v inventory.Volume) string { return v.GroupUUID + "/" + v.UUID }
+
+// uuidSet is a set of UUIDs, or of other identities. It may be used from several goroutines.
 type uuidSet struct {
 	mu  sync.Mutex
 	set map[string]bool
@@ -138,7 +142,7 @@ func (d *Daemon) jobs(ctx context.Context, f observation) []job {
 	busy := d.announceCommitted(ctx, f)
 	var out []job
 	add := func(v inventory.Volume, e *eviction.Eviction) {
-		if busy[v.UUID] || d.removed.has(v.UUID) || d.tooEarly(v.UUID, f.at) {
+		if busy[v.UUID] || d.removed.has(idOf(v)) || d.tooEarly(idOf(v), f.at) {
 			return
 		}
 		j := job{volume: v, eviction: e, judged: f.objects[string(v.Name)], announced: &sync.Once{}}
@@ -171,8 +175,8 @@ func (d *Daemon) jobs(ctx context.Context, f observation) []job {
 }
 
 // tooEarly reports whether a volume's removal has failed and its backoff has not passed.
-func (d *Daemon) tooEarly(uuid string, now time.Time) bool {
-	return d.removalRetries.waits(uuid, now) || d.unanswered.waits(uuid, now)
+func (d *Daemon) tooEarly(id string, now time.Time) bool {
+	return d.removalRetries.waits(id, now) || d.unanswered.waits(id, now)
 }
 
 // mayEvictOrphan reports whether an orphan may be given up now: one at a time, and only once the NodeStorage
@@ -221,7 +225,7 @@ func (d *Daemon) remove(ctx context.Context, jobs []job) {
 
 // removedOrNot records and reports the outcome of a job.
 func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
-	d.clearUnanswered(j.volume.UUID, err)
+	d.clearUnanswered(idOf(j.volume), err)
 	if err == nil {
 		d.noteRemoved(ctx, j)
 		return
@@ -238,7 +242,7 @@ func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 	d.failedEvictions.note(j)
 	why, waits := brief(err), false
 	if errors.Is(err, node.ErrSyncing) {
-		before, _ := d.removalRetries.failed(j.volume.UUID)
+		before, _ := d.removalRetries.failed(idOf(j.volume))
 		why += " (" + inSyncText(j.volume.SyncPercent) + ")"
 		// Without progress since the last attempt, it counts as failed. The kernel reports progress only every five
 		// minutes, or every sixteenth of the volume, so only attempts that are as rare as they get are compared.
@@ -247,7 +251,7 @@ func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 	if !waits {
 		d.out.Metrics.removalFailed()
 	}
-	d.announceNotRemoved(ctx, j.volume, err, d.removalRetries.add(j.volume.UUID, d.cfg.Now(), why))
+	d.announceNotRemoved(ctx, j.volume, err, d.removalRetries.add(idOf(j.volume), d.cfg.Now(), why))
 }
 
 // inSyncText says how much of a mirror is in sync. percent is LVM's; empty: unknown.
@@ -259,14 +263,13 @@ func inSyncText(percent string) string {
 }
 
 func (d *Daemon) noteRemoved(ctx context.Context, j job) {
-	id := j.volume.UUID
 	if !j.directory() { // LVM has no part in a directory's removal
 		d.proven.add(j.volume.GroupUUID)
 	}
-	d.removalRetries.clear(id)
-	d.removed.add(id)
-	d.failedEvictions.drop(id)
-	d.dedupe.end("removal " + id)
+	d.removalRetries.clear(idOf(j.volume))
+	d.removed.add(idOf(j.volume))
+	d.failedEvictions.drop(j.volume.UUID)
+	d.dedupe.end("removal " + j.volume.UUID)
 	j.announced.Do(func() {
 		if j.eviction == nil {
 			d.announceFinished(ctx, j)

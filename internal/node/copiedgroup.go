@@ -1,0 +1,55 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// An identity distinguishes a volume from that with its UUID in a copy of its group: the UUIDs of the group and of the
+// volume.
+type identity [2]string
+
+func identityOf(lv lvm.LogicalVolume) identity { return identity{lv.GroupUUID, lv.UUID} }
+
+// copiedGroups returns the groups of the volumes that exist in several groups, by the volumes' UUIDs: vgimportclone
+// gives a copied group another UUID, but its volumes keep their UUIDs, names and tags.
+func copiedGroups(lvs []lvm.LogicalVolume) map[string][]volume.Group {
+	first, copied := map[string]lvm.LogicalVolume{}, map[string][]volume.Group{}
+	for _, lv := range lvs {
+		other, there := first[lv.UUID]
+		switch {
+		case !there:
+			first[lv.UUID] = lv
+		case other.GroupUUID != lv.GroupUUID && copied[lv.UUID] == nil:
+			copied[lv.UUID] = []volume.Group{other.Group, lv.Group}
+		case other.GroupUUID != lv.GroupUUID:
+			copied[lv.UUID] = append(copied[lv.UUID], lv.Group)
+		}
+	}
+	for _, groups := range copied {
+		slices.Sort(groups)
+	}
+	return copied
+}
+
+// explainCopiedGroups adds to the description of a volume that it exists in several groups. As long as it has a
+// problem, it is not evicted.
+func explainCopiedGroups(v *inventory.Volume, groups []volume.Group) {
+	if groups == nil {
+		return
+	}
+	names := make([]string, 0, len(groups))
+	for _, g := range groups {
+		names = append(names, string(g))
+	}
+	problem := fmt.Sprintf("the volume groups %s each hold a volume with its UUID, so one is a copy of the other (vgimportclone): take flexlvm's tag off the volumes of the copy (`lvchange --deltag %s COPY`), or detach its disks: see docs/backup.md#copies-of-a-nodes-disks", strings.Join(names, ", "), volume.TagOwned)
+	if v.Problem != "" {
+		problem = v.Problem + "; " + problem
+	}
+	v.Problem = problem
+}
