@@ -115,7 +115,7 @@ func (e *Engine) limitCopy(ctx context.Context, f openedVolume, spec volume.Spec
 // copyAgain creates again a copy that an earlier call has left unfinished. While its source cannot be copied,
 // the unfinished copy stays, for a person to look at.
 func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (openedVolume, error) {
-	if err := e.checkNeverPublished(lv); err != nil {
+	if err := e.checkUnrecorded(lv); err != nil {
 		return openedVolume{}, err
 	}
 	if spec.Layout != volume.Thin {
@@ -127,14 +127,14 @@ func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.Logical
 	return e.copyOf(ctx, spec, key)
 }
 
-// checkNeverPublished returns an error if a pod may have used an unfinished copy: this node's record says so, or
-// cannot be read.
-func (e *Engine) checkNeverPublished(lv lvm.LogicalVolume) error {
-	published, err := e.wasPublished(lv)
+// checkUnrecorded returns an error if a pod may have used an unfinished copy: this node has a record of it, which
+// may be unreadable.
+func (e *Engine) checkUnrecorded(lv lvm.LogicalVolume) error {
+	recorded, err := e.isRecorded(lv)
 	switch {
 	case err != nil:
 		return fmt.Errorf("volume %s/%s is a copy that was never finished, and whether a pod has had it is unknown, so it is not made again: %w; inspect the copy and that file by hand", lv.Group, lv.Name, err)
-	case published:
+	case recorded:
 		return fmt.Errorf("%w: volume %s/%s is a copy that was never finished, and this node's record %s says that a pod had it; inspect it by hand", ErrDamaged, lv.Group, lv.Name, e.records.file(lv.Group, lv.Name))
 	}
 	return nil

@@ -126,7 +126,7 @@ func TestEncryptedIsReadyBeforeItIsHandedOut(t *testing.T) {
 			e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), Settle: func(volume.Group, volume.Name) {}}, host)
 			require.NoError(t, err)
 			f := openedVolume{device: lvm.Device{Group: "flexlvm", Name: "a", VolumeUUID: "uuid"}, tags: encryptedTags(volume.Creating, uuid)}
-			require.NoError(t, e.publish(t.Context(), f))
+			require.NoError(t, e.recordMountable(t.Context(), f))
 			rec, err := e.records.read("flexlvm", "a")
 			require.NoError(t, err)
 			if uuid == "" {

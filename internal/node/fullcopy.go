@@ -114,7 +114,7 @@ func (e *Engine) finishCopied(ctx context.Context, spec volume.Spec) (there bool
 	case tags.Clone == "" || tags.LUKS != "":
 		return true, nil
 	}
-	if err := e.checkNeverPublished(lv); err != nil {
+	if err := e.checkUnrecorded(lv); err != nil {
 		return true, err
 	}
 	_, err = e.finishFullCopy(ctx, spec, lv, tags, luks.Key{})
@@ -198,7 +198,7 @@ func (e *Engine) findOrCreateCopy(ctx context.Context, c *fullCopy) (lvm.Logical
 	if err != nil || tags.Clone == "" {
 		return lv, tags, err
 	}
-	if err := e.checkNeverPublished(lv); err != nil || tags.Fill == volume.FillCopied && tags.Clone == c.of.FS {
+	if err := e.checkUnrecorded(lv); err != nil || tags.Fill == volume.FillCopied && tags.Clone == c.of.FS {
 		return lv, tags, err
 	}
 	if err := e.removeIncomplete(ctx, c.spec, lv); err != nil {

@@ -69,12 +69,12 @@ func (e *Engine) prepareStep(ctx context.Context, spec volume.Spec, wanted func(
 		return err
 	}
 	if f.tags.FSType == volume.Raw {
-		return e.publish(ctx, f)
+		return e.recordMountable(ctx, f)
 	}
 	fs, err := e.withQuota(ctx, f, spec)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = fs.Close() }()
-	return e.publish(ctx, f)
+	return e.recordMountable(ctx, f)
 }
