@@ -41,7 +41,7 @@ func (o oracle) untouchable(v inventory.Volume) bool {
 		}
 	}
 	return o.closed(v.Group) || slices.Contains(o.view.Unreadable, string(v.Name)) || v.Cluster != o.view.Cluster ||
-		v.Open || len(v.Mounts) > 0 || v.Origin || v.Problem != "" ||
+		v.Open || len(v.Mounts) > 0 || v.HasSnapshots || v.Problem != "" ||
 		v.State == volume.Retained || v.State == volume.Doomed
 }
 

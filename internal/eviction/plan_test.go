@@ -39,7 +39,7 @@ func TestPlanCandidates(t *testing.T) {
 		"with a problem":        {state: unreferenced, change: func(v *inventory.Volume) { v.Problem = "odd" }},
 		"open":                  {state: unreferenced, change: func(v *inventory.Volume) { v.Open = true }},
 		"mounted":               {state: unreferenced, change: func(v *inventory.Volume) { v.Mounts = []string{"/mnt"} }},
-		"has snapshots":         {state: unreferenced, change: func(v *inventory.Volume) { v.Origin = true }},
+		"has snapshots":         {state: unreferenced, change: func(v *inventory.Volume) { v.HasSnapshots = true }},
 		"of another cluster":    {state: unreferenced, change: func(v *inventory.Volume) { v.Cluster = "another" }},
 		"of no cluster":         {state: unreferenced, change: func(v *inventory.Volume) { v.Cluster = "" }},
 		"in half a group":       {state: unreferenced, scene: func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Missing = 1 }},

@@ -166,7 +166,7 @@ func randomVolume(s *evictiontest.Scene, r *rand.Rand, name, group string) {
 		// There are few different times and sizes, so that ties occur.
 		v.LastUsed, v.Released = evictiontest.HoursAgo(float64(r.IntN(8))), evictiontest.HoursAgo(pick(r, 0.0, 0.5, 3, 60))
 		v.Created = evictiontest.HoursAgo(pick(r, 1.0, 100, 100))
-		v.Open, v.Origin = one(r, 12), one(r, 20)
+		v.Open, v.HasSnapshots = one(r, 12), one(r, 20)
 		if one(r, 12) {
 			v.Mounts = []string{"/mnt"}
 		}

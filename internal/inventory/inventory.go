@@ -129,14 +129,14 @@ type Volume struct {
 	LastTrimmed time.Time `json:"lastTrimmed,omitzero"`
 	// Released is when the volume left state ready and became unreferenced or retained; LastUsed if nothing
 	// else is known.
-	Released time.Time      `json:"released"`
-	Reclaim  volume.Reclaim `json:"reclaim,omitempty"`
-	Wipe     volume.Wipe    `json:"wipe,omitempty"`
-	Origin   bool           `json:"origin,omitempty"` // snapshots depend on it
-	Active   bool           `json:"active"`
-	Open     bool           `json:"open"` // in any mount namespace
-	Mounts   []string       `json:"mounts,omitempty"`
-	Problem  string         `json:"problem,omitempty"` // what needs a person's attention
+	Released     time.Time      `json:"released"`
+	Reclaim      volume.Reclaim `json:"reclaim,omitempty"`
+	Wipe         volume.Wipe    `json:"wipe,omitempty"`
+	HasSnapshots bool           `json:"origin,omitempty"` // snapshots depend on it
+	Active       bool           `json:"active"`
+	Open         bool           `json:"open"` // in any mount namespace
+	Mounts       []string       `json:"mounts,omitempty"`
+	Problem      string         `json:"problem,omitempty"` // what needs a person's attention
 	// Unknown: the problem is a tag that is unknown to this release.
 	Unknown bool `json:"-"`
 	// Degraded: copies of the volume are missing, incomplete or out of date, or differ, as Problem says. The volume can

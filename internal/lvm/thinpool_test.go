@@ -106,7 +106,7 @@ func TestThinPools(t *testing.T) {
 	require.Equal(t, 300*volume.MiB, written.Size)
 	require.Equal(t, volume.Bytes(104847115), written.Takes(), "what is written, rounded up")
 	require.Equal(t, inactive.Size, inactive.Takes(), "nobody knows, so all of it")
-	require.False(t, written.Origin)
+	require.False(t, written.HasSnapshots)
 
 	one, err := c.ThinPool(t.Context(), "flexlvm", "thinpool")
 	require.NoError(t, err)

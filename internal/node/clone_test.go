@@ -137,15 +137,15 @@ func TestCheckCopyable(t *testing.T) {
 		"another pool": {func(_ *volume.Spec, l *lvm.LogicalVolume, _ *volume.Tags) { l.Shape.ThinPool = "other" }, "is no thin volume in pool flexlvm/pool"},
 		"a full copy of a copy-on-write snapshot": {func(s *volume.Spec, l *lvm.LogicalVolume, v *volume.Tags) {
 			thick(s, l, v)
-			l.Of, v.Kind = "pvc-1", volume.Snapshot
+			l.Origin, v.Kind = "pvc-1", volume.Snapshot
 		}, ""},
 		"one that has overflowed": {func(s *volume.Spec, l *lvm.LogicalVolume, v *volume.Tags) {
 			thick(s, l, v)
-			l.Of, l.Overflowed, v.Kind = "pvc-1", true, volume.Snapshot
+			l.Origin, l.Overflowed, v.Kind = "pvc-1", true, volume.Snapshot
 		}, "has overflowed"},
 		"another tenant's copy-on-write snapshot": {func(s *volume.Spec, l *lvm.LogicalVolume, v *volume.Tags) {
 			thick(s, l, v)
-			l.Of, v.Kind, v.Namespace = "pvc-1", volume.Snapshot, "db"
+			l.Origin, v.Kind, v.Namespace = "pvc-1", volume.Snapshot, "db"
 		}, `belongs to namespace "db", not to "shop"`},
 		"a thick volume that is in use": {thick, "is no copy-on-write snapshot"},
 		"a snapshot that is a volume of its own by now": {func(s *volume.Spec, l *lvm.LogicalVolume, v *volume.Tags) {

@@ -133,7 +133,7 @@ func TestCloneOfAVolumeInUse(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, in, 3)
 	for _, v := range in {
-		require.False(t, v.Origin, "%s: no snapshot goes with a thin volume", v.Name)
+		require.False(t, v.HasSnapshots, "%s: no snapshot goes with a thin volume", v.Name)
 		require.Empty(t, v.Problem)
 		require.Empty(t, v.CloneOfFS)
 		require.Equal(t, m.shape, v.Shape)

@@ -75,7 +75,7 @@ func checkCopyLayout(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) erro
 		}
 	case snapshot && (thin || lv.Shape.Layout == ""):
 		return refused("%s is thin or has a layout that flexlvm does not support, so it cannot have a copy-on-write snapshot", what)
-	case !snapshot && (t.Kind != volume.Snapshot || lv.Of == ""):
+	case !snapshot && (t.Kind != volume.Snapshot || lv.Origin == ""):
 		return refused("%s is no copy-on-write snapshot, and only of such a one a full copy is made, for it does not change", what)
 	case lv.Overflowed:
 		return refused("%s has overflowed: its source has overwritten more than it had room for, or the disk of its store has failed, so it holds nothing any more and cannot be restored; delete it, and give the next more room (%s of its VolumeSnapshotClass)", what, volume.OptionReserve)

@@ -67,7 +67,7 @@ func (m *machine) requireHeld(s volume.Spec) {
 	}
 	lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)
 	require.NoError(m.t, err)
-	require.True(m.t, lv.Origin)
+	require.True(m.t, lv.HasSnapshots)
 	require.ErrorContains(m.t, m.lvm.Remove(m.ctx(), lv), "has snapshots")
 	require.NoError(m.t, m.lvm.Doom(m.ctx(), s.Group, []lvm.LogicalVolume{lv}))
 	require.NoError(m.t, m.lvm.RemoveDoomed(m.ctx(), s.Group, []lvm.LogicalVolume{lv}))
@@ -231,7 +231,7 @@ func TestGrowthWaitsForCopyOnWriteSnapshots(t *testing.T) {
 	m.snapshotNow(snap)
 	out, err := exec.Command("lvextend", "--yes", "--size", "+4m", fmt.Sprintf("%s/%s", group, s.Name)).CombinedOutput()
 	require.Error(t, err, "LVM can by now: %s", out)
-	require.ErrorIs(t, m.Expand(m.ctx(), s, grown), lvm.ErrOrigin)
+	require.ErrorIs(t, m.Expand(m.ctx(), s, grown), lvm.ErrHasSnapshots)
 	require.Equal(t, s.Size, tagsOf(t, s.Name).Size)
 	m.unmount(to)
 	m.mount(s, "a")
@@ -336,7 +336,7 @@ func (m *machine) testRemovalKilled(s, snap volume.Spec) {
 			break
 		}
 		require.Contains(t, lvs(), "source", "after death %d", die)
-		if m.see("source").Origin {
+		if m.see("source").HasSnapshots {
 			m.requireHeld(s)
 		}
 		require.False(t, call{Dir: m.dir, Verb: "remove", Spec: snap}.run(t))

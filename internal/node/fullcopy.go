@@ -84,7 +84,7 @@ func (e *Engine) openSnapshot(ctx context.Context, spec volume.Spec) (c fullCopy
 			return err
 		}
 		c = fullCopy{spec: spec, fromID: lv.UUID, of: tags, size: tags.Copied(size)}
-		origin, err := e.lvm.Volume(ctx, lv.Group, lv.Of)
+		origin, err := e.lvm.Volume(ctx, lv.Group, lv.Origin)
 		if err != nil {
 			return err
 		}

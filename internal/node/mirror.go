@@ -37,8 +37,8 @@ func sinceBoot() time.Duration {
 // checkConverted). It activates a raid1 volume with missing copies only once bootGrace has passed, and first notes that
 // these copies are out of date.
 func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
-	if lv.Of != "" { // LVM activates a copy-on-write snapshot together with its source
-		source, err := e.lvm.Volume(ctx, lv.Group, lv.Of)
+	if lv.Origin != "" { // LVM activates a copy-on-write snapshot together with its source
+		source, err := e.lvm.Volume(ctx, lv.Group, lv.Origin)
 		if err == nil && source.Shape.Layout == volume.Raid1 && !source.Active {
 			err = e.activate(ctx, source)
 		}

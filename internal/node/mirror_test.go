@@ -164,7 +164,7 @@ func TestMirrorWithoutANote(t *testing.T) {
 	require.Equal(t, []string{"degraded"}, m.ran, "LVM's default, for all other layouts")
 
 	m.ran, m.health = nil, [2]string{"", "partial"}
-	snapshot := lvm.LogicalVolume{Group: "flexlvm", Name: "snap", UUID: "lv-2", Of: "data", Shape: volume.Shape{Layout: volume.Linear}}
+	snapshot := lvm.LogicalVolume{Group: "flexlvm", Name: "snap", UUID: "lv-2", Origin: "data", Shape: volume.Shape{Layout: volume.Linear}}
 	require.ErrorContains(t, e.activate(ctx, snapshot), "may still appear after the boot", "LVM would activate its source with it")
 	require.Equal(t, []string{"complete"}, m.ran)
 }
@@ -298,7 +298,7 @@ func TestMirrorRepairedFromTheNewestCopy(t *testing.T) {
 // A snapshot of a mirror shares its data, so it is not copied while the mirror runs on an old copy.
 func TestSnapshotOfAMirrorOnAnOldCopy(t *testing.T) {
 	w := watchMirror(t)
-	snapshot := lvm.LogicalVolume{Group: "flexlvm", Name: "snap", UUID: "lv-2", Of: "data", Shape: volume.Shape{Layout: volume.Linear}}
+	snapshot := lvm.LogicalVolume{Group: "flexlvm", Name: "snap", UUID: "lv-2", Origin: "data", Shape: volume.Shape{Layout: volume.Linear}}
 	require.NoError(t, w.checkCopies(t.Context(), snapshot))
 	w.look(true, "partial", "100.00", "partial", "")
 	require.NoError(t, w.checkCopies(t.Context(), snapshot))

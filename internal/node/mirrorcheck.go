@@ -24,8 +24,8 @@ const (
 // for example because the host has activated it at boot. A copy-on-write snapshot shares data with its source, so the
 // source is checked too. For a snapshot it queries LVM; for a raid1 volume only if that has a note.
 func (e *Engine) checkCopies(ctx context.Context, lv lvm.LogicalVolume) error {
-	if lv.Of != "" {
-		source, err := e.lvm.Volume(ctx, lv.Group, lv.Of)
+	if lv.Origin != "" {
+		source, err := e.lvm.Volume(ctx, lv.Group, lv.Origin)
 		if err == nil {
 			err = e.checkCopies(ctx, source)
 		}

@@ -82,7 +82,7 @@ func (e *Engine) writeState(ctx context.Context, lv lvm.LogicalVolume, tags volu
 // shows this, and the volume is about to leave it: if a person brought the volume back, a pod would read data
 // that others have left on the disk.
 func neverZeroed(lv lvm.LogicalVolume, tags volume.Tags) bool {
-	zeroes := lv.Shape.Layout != volume.Thin && lv.Of == "" && tags.Clone == ""
+	zeroes := lv.Shape.Layout != volume.Thin && lv.Origin == "" && tags.Clone == ""
 	return zeroes && tags.State == volume.Creating && tags.FSType == volume.Raw && tags.Zeroed == 0
 }
 
