@@ -64,7 +64,7 @@ func TestManifests(t *testing.T) {
 		}), nil},
 		"undelete-thin.yaml": {changed(func(v *inventory.Volume) {
 			v.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}
-			v.DeviceSize, v.FullSize = 70*volume.MiB, v.DeviceSize
+			v.Allocated, v.AllocatedWhenFull = 70*volume.MiB, v.Allocated
 		}), nil},
 		"undelete-overprovisioned.yaml": {changed(func(v *inventory.Volume) {
 			v.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}
@@ -102,7 +102,7 @@ func checkVolume(t *testing.T, got corev1.PersistentVolume, v inventory.Volume, 
 	require.Equal(t, string(v.Name), got.Name)
 	require.Equal(t, map[string]string{"flexlvm.io/node": pv.NodeLabelValue(o.node)}, got.Labels)
 	require.Equal(t, []string{"flexlvm.io/volume"}, got.Finalizers)
-	charged := o.parsedRatio.Of(max(v.DeviceSize, v.FullSize))
+	charged := o.parsedRatio.Of(max(v.Allocated, v.AllocatedWhenFull))
 	annotations := map[string]string{
 		"pv.kubernetes.io/provisioned-by": "flexlvm.io",
 		"flexlvm.io/charged-bytes":        strconv.FormatInt(int64(charged), 10),

@@ -32,11 +32,11 @@ func deviceName(i int) string { return fmt.Sprintf("/dev/sd%c", 'a'+i) }
 // lies places a volume on devices, with the given GiB on each.
 func lies(s *evictiontest.Scene, on ...int) func(*inventory.Volume) {
 	return func(v *inventory.Volume) {
-		v.ByDevice, v.DeviceSize = map[string]volume.Bytes{}, 0
+		v.ByDevice, v.Allocated = map[string]volume.Bytes{}, 0
 		for i, held := range on {
 			if bytes := volume.Bytes(held) * volume.GiB; held > 0 {
 				v.ByDevice[deviceName(i)] = bytes
-				v.DeviceSize += bytes
+				v.Allocated += bytes
 				s.PoolNamed("flexlvm").DeviceFree[i] -= bytes
 			}
 		}

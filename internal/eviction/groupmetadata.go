@@ -64,7 +64,7 @@ func (p *planner) evictForMetadata(pool *poolPlan) []Eviction {
 	v := candidates[0]
 	return []Eviction{{
 		Volume: *v, Reason: ReasonLVMMetadata,
-		Message: fmt.Sprintf("%s; evicting this volume frees some of it, and %s of room: %s", metadataFull(pool.Pool), v.DeviceSize, p.describeIdle(v)),
+		Message: fmt.Sprintf("%s; evicting this volume frees some of it, and %s of room: %s", metadataFull(pool.Pool), v.Allocated, p.describeIdle(v)),
 	}}
 }
 

@@ -21,7 +21,7 @@ func TestPlanEvictsForPromisedGrowth(t *testing.T) {
 			change(c)
 		})
 		s.Volume("a", volume.Ready, 0, func(v *inventory.Volume) {
-			v.Size, v.DeviceSize = 10*volume.GiB, volume.DeviceSize(10*volume.GiB, 0)
+			v.Size, v.Allocated = 10*volume.GiB, volume.DeviceSize(10*volume.GiB, 0)
 		})
 		result := s.Plan()
 		require.Len(t, result.Pools, 1)
@@ -42,10 +42,10 @@ func TestThinGrowthNeedsRoomAtOneMoment(t *testing.T) {
 	grows := func(to volume.Bytes) (volume.Bytes, []eviction.Eviction) {
 		s := newThinScene()
 		for _, name := range []string{"old-1", "old-2", "old-3", "old-4"} {
-			s.thin(name, volume.Unreferenced, 20, func(v *inventory.Volume) { v.DeviceSize = 20 * volume.GiB })
+			s.thin(name, volume.Unreferenced, 20, func(v *inventory.Volume) { v.Allocated = 20 * volume.GiB })
 		}
 		s.thin("a", volume.Ready, 0, func(v *inventory.Volume) {
-			v.Size, v.FullSize, v.DeviceSize = 10*volume.GiB, volume.DeviceSize(10*volume.GiB, 0), 10*volume.GiB
+			v.Size, v.AllocatedWhenFull, v.Allocated = 10*volume.GiB, volume.DeviceSize(10*volume.GiB, 0), 10*volume.GiB
 		})
 		s.thinClaim("a", 10, func(c *persistentvolume.Volume) {
 			c.Shape.Ratio, c.Size, c.Charged, c.Growing = 10000, 10*volume.GiB, 2*volume.GiB, to

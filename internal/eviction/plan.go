@@ -256,7 +256,7 @@ func (p *planner) classifyDoomed(v *inventory.Volume, pool *poolPlan) {
 func evictionOrder(a, b *inventory.Volume) int {
 	return cmp.Or(
 		a.LastUsed.Truncate(time.Second).Compare(b.LastUsed.Truncate(time.Second)),
-		cmp.Compare(b.DeviceSize, a.DeviceSize),
+		cmp.Compare(b.Allocated, a.Allocated),
 		cmp.Compare(a.Name, b.Name),
 		cmp.Compare(a.UUID, b.UUID),
 	)

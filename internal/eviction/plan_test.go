@@ -95,7 +95,7 @@ func TestPlanCandidates(t *testing.T) {
 		"in an exported group, at once": {state: unreferenced, change: evictiontest.Immediate, scene: func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Exported = true }},
 		"in half a group, immediate":    {state: unreferenced, change: evictiontest.Immediate, scene: func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Missing = 1 }},
 		"unreadable's name, immediate":  {state: unreferenced, change: evictiontest.Immediate, scene: func(s *evictiontest.Scene) { s.View.Unreadable = []string{"victim"} }},
-		"of no size":                    {state: unreferenced, change: func(v *inventory.Volume) { v.DeviceSize = 0 }},
+		"of no size":                    {state: unreferenced, change: func(v *inventory.Volume) { v.Allocated = 0 }},
 		"doomed, still under its names": {state: volume.Doomed},
 	} {
 		t.Run(name, func(t *testing.T) {

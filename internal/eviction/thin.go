@@ -38,18 +38,18 @@ func (p *planner) thinAllocatable(pool *poolPlan) volume.Bytes {
 		if !pool.Holds(v) {
 			continue
 		}
-		held += v.DeviceSize
+		held += v.Allocated
 		charge, named := charges[KeyOf(v)]
 		switch {
 		case named && evictableReplicas[v]:
 			left += charge // subtracted again with those of all PersistentVolumes
 		case named:
-			left -= max(0, v.DeviceSize-charge)
+			left -= max(0, v.Allocated-charge)
 		case evictable[v], p.view.aboutToBeFree(v):
 		case v.State == volume.Unreferenced, v.State == volume.Doomed:
-			left -= v.DeviceSize
+			left -= v.Allocated
 		default:
-			left -= max(v.DeviceSize, v.FullSize)
+			left -= max(v.Allocated, v.AllocatedWhenFull)
 		}
 	}
 	used := pool.Size - pool.Free
@@ -69,7 +69,7 @@ func (p *planner) unwritten(pool *poolPlan) (sum volume.Bytes) {
 		v := &p.view.Volumes[i]
 		writable := (v.State == volume.Ready || v.State == volume.Creating) && v.Kind != volume.Snapshot
 		if pool.Holds(v) && writable && v.Active {
-			sum += max(0, v.FullSize-v.DeviceSize)
+			sum += max(0, v.AllocatedWhenFull-v.Allocated)
 		}
 	}
 	return sum

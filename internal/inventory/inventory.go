@@ -90,14 +90,14 @@ type ThinPool struct {
 
 // A Volume is the state of a volume on this node.
 type Volume struct {
-	Group      volume.Group `json:"group"`
-	GroupUUID  string       `json:"groupUUID"`
-	Name       volume.Name  `json:"name"`
-	UUID       string       `json:"uuid"`
-	State      volume.State `json:"state,omitempty"`
-	Size       volume.Bytes `json:"size"`       // usable size
-	DeviceSize volume.Bytes `json:"deviceSize"` // space it currently occupies in its pool
-	FullSize   volume.Bytes `json:"fullSize"`   // space it occupies once fully written; the same as DeviceSize unless it is thin
+	Group             volume.Group `json:"group"`
+	GroupUUID         string       `json:"groupUUID"`
+	Name              volume.Name  `json:"name"`
+	UUID              string       `json:"uuid"`
+	State             volume.State `json:"state,omitempty"`
+	Size              volume.Bytes `json:"size"`       // usable size
+	Allocated         volume.Bytes `json:"deviceSize"` // space it currently occupies in its pool
+	AllocatedWhenFull volume.Bytes `json:"fullSize"`   // space it occupies once fully written; the same as Allocated unless it is thin
 	// ByDevice is the space it occupies on each physical device, by path; nil if that is unknown.
 	ByDevice map[string]volume.Bytes `json:"-"`
 	// Shape is the layout that LVM reports; empty if it is not one of flexlvm's layouts.

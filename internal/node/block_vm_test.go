@@ -133,7 +133,7 @@ func testBlock(t *testing.T, m *machine) {
 	require.Len(t, all, 1)
 	require.Equal(t, []string{target}, all[0].Mounts)
 	require.True(t, all[0].Open, "though no process has it open")
-	require.Equal(t, s.Charge(), all[0].FullSize)
+	require.Equal(t, s.Charge(), all[0].AllocatedWhenFull)
 	space, err := m.Space(s.Group, s.Name, target)
 	require.NoError(t, err)
 	require.Equal(t, Space{Size: rawSize, Block: true}, space)

@@ -100,7 +100,7 @@ func testCopyOnWriteSnapshot(t *testing.T, m *machine) {
 	require.NoError(t, os.Remove(from+"/kept"))
 	randomFile(t, from+"/kept", 10*volume.MiB)
 	seen := m.see(snap.Name)
-	require.Equal(t, seen.DeviceSize, seen.FullSize)
+	require.Equal(t, seen.Allocated, seen.AllocatedWhenFull)
 	require.Equal(t, m.shape, m.see(s.Name).Shape, "its layout is read as before")
 	require.Positive(t, seen.Stored)
 	require.Empty(t, seen.Problem)
@@ -182,9 +182,9 @@ func TestCopyOnWriteSnapshotOverflows(t *testing.T) {
 	small, full := m.storeOf(s, "small", 5), m.storeOf(s, "full", 0)
 	m.snapshotNow(small)
 	m.snapshotNow(full)
-	store := m.see(small.Name).DeviceSize
+	store := m.see(small.Name).Allocated
 	require.Equal(t, small.Charge(), store)
-	require.Equal(t, full.Charge(), m.see(full.Name).DeviceSize)
+	require.Equal(t, full.Charge(), m.see(full.Name).Allocated)
 
 	overwrite(t, from+"/more", 8*volume.MiB)
 	half := m.see(small.Name)
@@ -193,7 +193,7 @@ func TestCopyOnWriteSnapshotOverflows(t *testing.T) {
 	require.InDelta(t, float64(half.Stored*100/store), float64(m.fill(small.Name)), 1, "as LVM sees it")
 	require.Less(t, m.fill(full.Name), m.fill(small.Name))
 	copied := m.copyOf(small, "copied", shapes[0], s.Size)
-	require.True(t, call{Dir: m.dir, Verb: "clone", Spec: copied, Die: 2 + int(m.see(s.Name).DeviceSize.RoundUp(copyPart)/copyPart)}.run(t))
+	require.True(t, call{Dir: m.dir, Verb: "clone", Spec: copied, Die: 2 + int(m.see(s.Name).Allocated.RoundUp(copyPart)/copyPart)}.run(t))
 	require.Equal(t, volume.FillCopied, tagsOf(t, copied.Name).Fill, "killed after that")
 	require.NoError(t, os.Remove(from+"/kept"))
 	kept := randomFile(t, from+"/after", 8*volume.MiB)

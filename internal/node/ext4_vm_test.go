@@ -108,7 +108,7 @@ func testExt4SizeIsExact(t *testing.T, m *machine) {
 		all, err := m.List(m.ctx())
 		require.NoError(t, err)
 		require.Equal(t, volume.Ext4, all[0].FSType)
-		require.Equal(t, s.Charge(), all[0].FullSize)
+		require.Equal(t, s.Charge(), all[0].AllocatedWhenFull)
 		m.unmount(target)
 		m.clear(s.Name)
 	}

@@ -61,7 +61,7 @@ func (e *Engine) describeAll(ctx context.Context, lvs []lvm.LogicalVolume) ([]in
 func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 	v := inventory.Volume{
 		Group: lv.Group, GroupUUID: lv.GroupUUID, Name: lv.Name, UUID: lv.UUID,
-		DeviceSize: lv.Takes(), FullSize: lv.Shape.Takes(lv.Size, lv.Extent), Shape: lv.Shape, ByDevice: lv.On, SyncPercent: lv.Sync, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
+		Allocated: lv.Takes(), AllocatedWhenFull: lv.Shape.Takes(lv.Size, lv.Extent), Shape: lv.Shape, ByDevice: lv.On, SyncPercent: lv.Sync, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
 		Active: lv.Active, Open: lv.Open, HasSnapshots: lv.HasSnapshots, SnapshotOf: lv.Origin, Stored: lv.Stored, Overflowed: e.wasInvalid(lv),
 	}
 	if v.LastUsed.IsZero() {

@@ -203,7 +203,7 @@ func testGrowthGivesWhatWasChargedAndNoMore(t *testing.T, m *machine) {
 		s.Size = size
 		all, err := m.List(m.ctx())
 		require.NoError(t, err)
-		require.Equal(t, s.Charge(), all[0].FullSize)
+		require.Equal(t, s.Charge(), all[0].AllocatedWhenFull)
 	}
 	m.unmount(target)
 	m.mount(s, "b")

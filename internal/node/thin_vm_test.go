@@ -40,9 +40,9 @@ func requireThinInventory(t *testing.T, in inventory.Inventory) {
 	require.Empty(t, p.Thin.Unfit)
 	require.Positive(t, p.Thin.MetadataUsed)
 	require.Less(t, p.Thin.MetadataUsed, p.Thin.Metadata)
-	require.Less(t, v.DeviceSize, v.FullSize)
-	require.Greater(t, v.DeviceSize, volume.LogSize(v.Size)/2, "the log is written by mkfs")
-	require.InDelta(t, float64(v.DeviceSize), float64(p.Size-p.Free), float64(2*volume.MiB), "the pool holds what the volume does")
+	require.Less(t, v.Allocated, v.AllocatedWhenFull)
+	require.Greater(t, v.Allocated, volume.LogSize(v.Size)/2, "the log is written by mkfs")
+	require.InDelta(t, float64(v.Allocated), float64(p.Size-p.Free), float64(2*volume.MiB), "the pool holds what the volume does")
 }
 
 func TestThinPoolAsItIsMade(t *testing.T) {

@@ -197,7 +197,7 @@ func (e *fakeEngine) Remove(ctx context.Context, ref node.Ref) error {
 	}
 	for i := range e.pools {
 		if e.pools[i].Name == v.Pool() {
-			e.pools[i].Free += v.DeviceSize
+			e.pools[i].Free += v.Allocated
 			e.pools[i].LVs--
 		}
 	}
@@ -247,7 +247,7 @@ func (e *fakeEngine) Prepare(ctx context.Context, spec volume.Spec, wanted func(
 	}
 	e.volumes = append(e.volumes, inventory.Volume{
 		Group: spec.Group, GroupUUID: evictiontest.GroupUUID, Name: spec.Name, UUID: "uuid-" + string(spec.Name), State: volume.Ready,
-		Size: spec.Size, DeviceSize: spec.Size, Cluster: spec.Cluster, Namespace: spec.Namespace, Kind: spec.Kind, FSType: spec.FSType,
+		Size: spec.Size, Allocated: spec.Size, Cluster: spec.Cluster, Namespace: spec.Namespace, Kind: spec.Kind, FSType: spec.FSType,
 	})
 	return nil
 }

@@ -122,11 +122,11 @@ func checkForesight(t *testing.T, s *evictiontest.Scene, size volume.Bytes) over
 
 	for _, e := range does.Evictions {
 		s.View.Volumes = slices.DeleteFunc(s.View.Volumes, func(v inventory.Volume) bool { return v.Name == e.Volume.Name })
-		s.PoolNamed("flexlvm").Free += e.Volume.DeviceSize
+		s.PoolNamed("flexlvm").Free += e.Volume.Allocated
 	}
 	s.View.Volumes = append(s.View.Volumes, inventory.Volume{
 		Group: "flexlvm", GroupUUID: evictiontest.GroupUUID, Name: "new", UUID: "new", State: volume.Ready, Created: s.View.Now,
-		Size: spec.Size, DeviceSize: spec.Charge(), Cluster: evictiontest.Cluster, Kind: volume.Claim, Shape: spec.Shape(),
+		Size: spec.Size, Allocated: spec.Charge(), Cluster: evictiontest.Cluster, Kind: volume.Claim, Shape: spec.Shape(),
 	})
 	s.PoolNamed("flexlvm").Free -= spec.Charge()
 	s.View.Now = s.View.Now.Add(s.Policy.MinAge) // volumes that were released just now may be evicted by then

@@ -168,7 +168,7 @@ func whatBecame(c *persistentvolume.Volume, made []inventory.Volume, err error) 
 		return persistentvolume.NotTaken("the node reported no result for this snapshot")
 	}
 	if v := made[i]; c.CopyOnWrite() {
-		return persistentvolume.Stored(v.Created, v.Size, v.FullSize)
+		return persistentvolume.Stored(v.Created, v.Size, v.AllocatedWhenFull)
 	}
 	return persistentvolume.Taken(made[i].Created, made[i].Size)
 }

@@ -128,7 +128,7 @@ func observedPool(p eviction.PoolResult, f observation, policy eviction.Policy, 
 	one.BusyPercent = int32(f.busy[p.Pool.Name])
 	if policy.Headroom == eviction.HeadroomAuto && p.Pool.Thin == nil {
 		for _, v := range eviction.RecentInUse(f.view, p.Pool) {
-			one.RecentVolumes = append(one.RecentVolumes, flexlvmv1.RecentVolume{Room: quantity(v.DeviceSize), Created: second(v.Created)})
+			one.RecentVolumes = append(one.RecentVolumes, flexlvmv1.RecentVolume{Room: quantity(v.Allocated), Created: second(v.Created)})
 		}
 	}
 	return one

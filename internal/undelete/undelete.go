@@ -54,7 +54,7 @@ func Manifest(v inventory.Volume, r Request) (pv.Manifest, error) {
 	return pv.Manifest{
 		Description: pv.Description{
 			Name: string(v.Name), Node: r.Node, Hostname: r.Hostname, Door: r.Door, Spec: spec,
-			Charged:    r.Ratio.Of(max(v.DeviceSize, v.FullSize)),
+			Charged:    r.Ratio.Of(max(v.Allocated, v.AllocatedWhenFull)),
 			Disposal:   volume.Disposal{Reclaim: cmp.Or(v.Reclaim, volume.ReclaimLazy), Wipe: cmp.Or(v.Wipe, volume.WipeNone)},
 			OnNodeLoss: cmp.Or(r.OnNodeLoss, volume.OnNodeLossKeep), IOLimits: r.IOLimits, Trim: r.Trim, MountOptions: r.MountOptions,
 			Secrets: pv.Secrets{Publish: r.Secret, Expand: r.Secret},
