@@ -52,6 +52,6 @@ func TestMirrorIsWipedWhole(t *testing.T) {
 	require.NoError(t, w.activateToWipe(ctx, w.lv))
 	require.Equal(t, []string{"complete", "complete", "complete"}, w.ran, "never without a copy")
 
-	require.NoError(t, w.copyNotes.write(w.lv.UUID, copyNote{Behind: map[string]string{"copy-0": "data_rimage_0"}, Stale: true}))
+	require.NoError(t, w.copyNotes.write(w.lv.UUID, copyNote{Behind: map[string]string{"copy-0": "data_rimage_0"}, Diverged: true}))
 	require.NoError(t, w.activateToWipe(ctx, lv), "no longer raid1, and perhaps the old copy: nobody needs its data")
 }
