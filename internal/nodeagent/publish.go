@@ -12,10 +12,6 @@ import (
 	"github.com/flexlvm/flexlvm/internal/version"
 )
 
-// publishEvery, plus jitter, is how often the report is written without a change, so that its readers can tell
-// a quiet node from a dead one.
-const publishEvery = 5 * time.Minute
-
 // loadHistory takes over an earlier process's evictions from the NodeStorage. An error matters only if orphans may
 // be evicted, because their number is limited.
 func (d *Daemon) loadHistory(ctx context.Context) error {
