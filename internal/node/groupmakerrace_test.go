@@ -45,7 +45,7 @@ func TestDiskThatChangesBeforeItJoins(t *testing.T) {
 		for _, when := range []string{"first", "begun", "extended"} {
 			t.Run(name+", "+when, func(t *testing.T) {
 				h := newHost(t, 2)
-				h.groups["vg-by-hand"] = volumegroup.PV{Group: "by-hand", GroupUUID: "vg-by-hand"}
+				h.groups["vg-by-hand"] = volumegroup.PhysicalVolume{Group: "by-hand", GroupUUID: "vg-by-hand"}
 				h.plug("/dev/vdx")
 				h.disk("/dev/vdx").data = true
 				d := declared("/dev/sd[bc]")
