@@ -97,7 +97,7 @@ func (o oracle) needs(pool inventory.Pool) (needs []volume.Bytes) {
 			continue
 		}
 		v := o.view.Volumes[i]
-		grown := volume.DeviceSize(c.Size, c.Inodes) - v.Allocated
+		grown := volume.XFSDeviceSize(c.Size, c.Inodes) - v.Allocated
 		wanted := v.Size < c.Size
 		if pool.Thin != nil {
 			grown, wanted = c.Charged-v.Allocated, true

@@ -65,7 +65,7 @@ func (w *world) kubelet(name string) bool {
 	}
 	v := w.made[object.Name]
 	size := volume.Bytes(to.Value())
-	device := volume.DeviceSize(size, 0)
+	device := volume.XFSDeviceSize(size, 0)
 	if more := w.spec.Shape().Takes(device, volume.DefaultExtent) - w.spec.Shape().Takes(v.AllocatedWhenFull, volume.DefaultExtent); w.spec.Layout != volume.Thin && more > w.free() || device-v.AllocatedWhenFull > w.free() {
 		claim.Status.AllocatedResourceStatuses[storage] = underway
 		claim.Status.Conditions = append(slices.DeleteFunc(claim.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {

@@ -49,7 +49,7 @@ func (w *world) runsOut(name string) {
 // done makes the node grow the volume of a claim.
 func (w *world) done(name string, size volume.Bytes, whole bool) {
 	v := w.made["pvc-"+name]
-	v.AllocatedWhenFull = volume.DeviceSize(size, 0)
+	v.AllocatedWhenFull = volume.XFSDeviceSize(size, 0)
 	if w.spec.Layout != volume.Thin {
 		v.Allocated = w.spec.Shape().Takes(v.AllocatedWhenFull, volume.DefaultExtent)
 	}

@@ -248,7 +248,7 @@ func (w *world) bind(name string, size volume.Bytes) {
 
 // make creates a fully written logical volume.
 func (w *world) make(name string, state volume.State, size volume.Bytes) {
-	device := volume.DeviceSize(size, 0)
+	device := volume.XFSDeviceSize(size, 0)
 	w.made[name] = &inventory.Volume{
 		Group: "flexlvm", GroupUUID: groupUUID, Name: volume.Name(name), UUID: "uuid-" + name, State: state, Shape: w.spec.Shape(),
 		Size: size, Allocated: w.spec.Shape().Takes(device, volume.DefaultExtent), AllocatedWhenFull: device, Namespace: "db", Cluster: cluster, Kind: volume.Claim,

@@ -183,7 +183,7 @@ func (n *simulated) makeOne(r *rand.Rand) bool {
 		slices.SortStableFunc(n.unmade, func(a, b persistentvolume.Volume) int { return a.Shape.Devices() - b.Shape.Devices() })
 	}
 	for i, c := range n.unmade {
-		device := volume.DeviceSize(c.Size, 0)
+		device := volume.XFSDeviceSize(c.Size, 0)
 		share, left := c.Shape.Share(device, g.Extent), c.Charged
 		if !c.Shape.Holds(g.DeviceFree, device, g.Extent) {
 			continue

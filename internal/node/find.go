@@ -316,7 +316,7 @@ func mayFormat(spec volume.Spec, lv lvm.LogicalVolume, f openedVolume, valid boo
 	spec.Size = f.tags.Size
 	at, err := f.content.usedAt(f.content.path, use{
 		tags: f.tags, inodes: spec.Inodes, aligns: aligns,
-		sizes: []volume.Bytes{lv.Shape.Extents(spec.DeviceSize(), lv.Extent) - spec.Header()}, // makeRoom may have extended it
+		sizes: []volume.Bytes{lv.Shape.RoundUp(spec.DeviceSize(), lv.Extent) - spec.Header()}, // makeRoom may have extended it
 	})
 	switch {
 	case errors.Is(err, errNoFilesystem):

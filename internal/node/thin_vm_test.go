@@ -246,7 +246,7 @@ func TestThinVolumeThatItsPoolWasNotToldOf(t *testing.T) {
 		Namespace: s.Namespace, Cluster: s.Cluster, Kind: s.Kind,
 	}
 	require.NoError(t, m.lvm.Create(m.ctx(), lvm.LogicalVolume{
-		Group: group, Name: s.Name, Size: volume.DeviceSize(s.Size, 0), Shape: m.shape, Tags: tags.Strings(),
+		Group: group, Name: s.Name, Size: volume.XFSDeviceSize(s.Size, 0), Shape: m.shape, Tags: tags.Strings(),
 	}))
 	m.shell(`set -e
 		vgcfgbackup -qq -f %[2]s/after %[1]s
