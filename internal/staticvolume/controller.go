@@ -325,7 +325,8 @@ func (c *Controller) build(ctx context.Context, from source, node *corev1.Node) 
 }
 
 // isUsedOffer reports whether a PersistentVolume was already created from this offer or a later one. If the node
-// keeps reporting the offer, skips sends an event: no PersistentVolume is created until a person acts.
+// keeps reporting such an offer for longer than usedOfferTimeout, isUsedOffer sends an event: no PersistentVolume is
+// created until a person acts.
 func (c *Controller) isUsedOffer(discovery *flexlvmv1.VolumeDiscovery, node string, found *flexlvmv1.Discovered) bool {
 	key := offerKey(Name(node, found.Path), found.Disk)
 	if c.highestOffers[key] < found.Offer {
