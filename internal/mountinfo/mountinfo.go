@@ -62,8 +62,8 @@ func Read(file io.Reader, keep func(*Info) bool) ([]*Info, error) {
 	}
 }
 
-// Own is Read for the mount namespace of the caller.
-func Own(keep func(*Info) bool) ([]*Info, error) {
+// ReadSelf is Read for the mount namespace of the caller.
+func ReadSelf(keep func(*Info) bool) ([]*Info, error) {
 	runtime.LockOSThread() // the file is the thread's, and must remain while it is read
 	defer runtime.UnlockOSThread()
 	f, err := os.Open("/proc/thread-self/mountinfo")

@@ -75,7 +75,7 @@ type failing struct{}
 func (failing) Read([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestOwn(t *testing.T) {
-	all, err := Own(func(i *Info) bool { return i.Mountpoint == "/proc" })
+	all, err := ReadSelf(func(i *Info) bool { return i.Mountpoint == "/proc" })
 	require.NoError(t, err)
 	require.NotEmpty(t, all)
 	require.Equal(t, "proc", all[0].FSType)
