@@ -24,7 +24,7 @@ const sector volume.Bytes = 512
 // the metadata next to the previous one.
 func MetadataUsedPercent(p inventory.Pool) int {
 	usable := p.MetadataSize / 2
-	return percent(max(0, usable-p.MetadataFree), usable)
+	return volume.Percent(max(0, usable-p.MetadataFree), usable)
 }
 
 // metadataExcess returns how much of a group's LVM metadata area must become free before the group takes new volumes

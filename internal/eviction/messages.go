@@ -122,7 +122,7 @@ func (p *planner) orphanAdvice(v *inventory.Volume) string {
 // setPressure sets whether a pool is under pressure, before any evictions.
 func (p *planner) setPressure(pool *poolPlan) {
 	used := max(0, pool.Size-pool.Free)
-	pool.result.UsedPercent = percent(used, pool.Size)
+	pool.result.UsedPercent = volume.Percent(used, pool.Size)
 	var why []string
 	if p.full(pool, used) {
 		why = append(why, p.describeUse(pool, used))

@@ -276,10 +276,3 @@ func (p *planner) evict(pool *poolPlan, victims []*inventory.Volume, reason Reas
 	}
 	return out
 }
-
-func percent(part, whole volume.Bytes) int {
-	if whole <= 0 {
-		return 0
-	}
-	return int(part * 100 / whole)
-}

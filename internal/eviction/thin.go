@@ -76,11 +76,11 @@ func (p *planner) unwritten(pool *poolPlan) (sum volume.Bytes) {
 }
 
 // ThinUsedPercent returns how full a thin pool's data area is.
-func ThinUsedPercent(p inventory.Pool) int { return percent(p.Size-p.Free, p.Size) }
+func ThinUsedPercent(p inventory.Pool) int { return volume.Percent(p.Size-p.Free, p.Size) }
 
 // ThinMetadataUsedPercent returns how full a thin pool's metadata area is.
 func ThinMetadataUsedPercent(p inventory.Pool) int {
-	return percent(p.Thin.MetadataUsed, p.Thin.Metadata)
+	return volume.Percent(p.Thin.MetadataUsed, p.Thin.Metadata)
 }
 
 // thinClosed returns why no new volume may be promised in a thin pool; empty if one may. What evictable volumes
@@ -97,7 +97,7 @@ func (p *planner) thinClosed(pool *poolPlan) string {
 	if p.evictsForRoom(pool) {
 		kept -= evictable
 	}
-	used := percent(max(0, kept), pool.Size)
+	used := volume.Percent(max(0, kept), pool.Size)
 	switch {
 	case used < p.policy.ThinDataPercent:
 		return p.thinMetadataFull(pool)
