@@ -74,7 +74,7 @@ func (h hostTools) checkBlank(ctx context.Context, device string) error {
 	if err != nil && !errors.Is(err, lvm.ErrOpen) {
 		return err
 	}
-	if full := disk.ReadsZero(device); full != nil {
+	if full := disk.CheckZeroSamples(device); full != nil {
 		return full // permanent, unlike lvm.ErrOpen
 	}
 	return err
