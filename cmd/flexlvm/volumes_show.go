@@ -88,7 +88,7 @@ func describeState(v inventory.Volume) string {
 	switch {
 	case v.CloneOfFS != "":
 		return string(v.State) + ", incomplete copy of file system " + v.CloneOfFS
-	case v.HalfZeroed:
+	case v.PartlyZeroed:
 		return string(v.State) + ", not completely zeroed"
 	}
 	return string(v.State)

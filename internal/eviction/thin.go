@@ -53,7 +53,7 @@ func (p *planner) thinAllocatable(pool *poolPlan) volume.Bytes {
 		}
 	}
 	used := pool.Size - pool.Free
-	others := min(pool.Thin.Others+pool.Thin.OthersUnreported, used)
+	others := min(pool.Thin.Others+pool.Thin.Unreported, used)
 	return max(0, left-max(0, others, used-held-slack))
 }
 

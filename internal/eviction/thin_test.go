@@ -98,11 +98,11 @@ func TestThinAllocatable(t *testing.T) {
 			s.claimed("source", 30)
 			s.claimed("clone", 30)
 			s.PoolNamed(thinPool).Free += 30*volume.GiB - 5*volume.GiB
-			s.PoolNamed(thinPool).Thin.OthersUnreported = 20 * volume.GiB
+			s.PoolNamed(thinPool).Thin.Unreported = 20 * volume.GiB
 		}, all - 20*volume.GiB},
 		"others cannot hold more than is in use": {func(s thinScene) {
 			s.PoolNamed(thinPool).Free -= 5 * volume.GiB
-			s.PoolNamed(thinPool).Thin.OthersUnreported = 20 * volume.GiB
+			s.PoolNamed(thinPool).Thin.Unreported = 20 * volume.GiB
 		}, all - 5*volume.GiB},
 		"of the group, not of the pool": {func(s thinScene) { s.Volume("a", volume.Ready, 10); s.PersistentVolume("b", 10) }, all},
 		"more than there is":            {func(s thinScene) { s.thin("a", volume.Ready, 200) }, 0},

@@ -80,10 +80,10 @@ type ThinPool struct {
 	Metadata     volume.Bytes
 	MetadataUsed volume.Bytes
 	// Others is the usage of volumes without flexlvm's tag, which may include blocks that they share with
-	// flexlvm's volumes. OthersUnreported is the size of those for which LVM reports no usage; Others excludes
+	// flexlvm's volumes. Unreported is the size of those for which LVM reports no usage; Others excludes
 	// them.
-	Others           volume.Bytes
-	OthersUnreported volume.Bytes
+	Others     volume.Bytes
+	Unreported volume.Bytes
 	// Unfit says why no volume may be created in the pool, whatever its free space; empty if one may.
 	Unfit string
 }
@@ -112,8 +112,8 @@ type Volume struct {
 	CloneOfFS string `json:"cloneOfFilesystemUUID,omitempty"`
 	// Fill is the progress of such a copy, if it is copied byte by byte.
 	Fill volume.Fill `json:"fill,omitempty"`
-	// HalfZeroed: a raw block volume was not zeroed completely, so no pod has used it.
-	HalfZeroed bool `json:"halfZeroed,omitempty"`
+	// PartlyZeroed: a raw block volume was not zeroed completely, so no pod has used it.
+	PartlyZeroed bool `json:"halfZeroed,omitempty"`
 	// SnapshotOf is the volume of which this volume is a copy-on-write snapshot.
 	SnapshotOf volume.Name `json:"copyOnWriteOf,omitempty"`
 	// Stored is how much of such a snapshot's store is in use.

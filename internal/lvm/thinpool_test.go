@@ -126,7 +126,7 @@ func TestOthersInThinPools(t *testing.T) {
 	}{
 		"none":            {golden(t, "thin.json"), 2, Others{}},
 		"one":             {strings.Replace(golden(t, "thin.json"), tags, `"lv_tags":"mine"`, 1), 1, Others{Data: 104847115}},
-		"inactive":        {strings.ReplaceAll(golden(t, "thin.json"), tags, `"lv_tags":""`), 0, Others{Data: 104847115, Untold: 300 * volume.MiB}},
+		"inactive":        {strings.ReplaceAll(golden(t, "thin.json"), tags, `"lv_tags":""`), 0, Others{Data: 104847115, Unreported: 300 * volume.MiB}},
 		"of another pool": {strings.NewReplacer(tags, `"lv_tags":""`, `"pool_lv":"thinpool"`, `"pool_lv":"another"`).Replace(golden(t, "thin.json")), 0, Others{}},
 	} {
 		t.Run(name, func(t *testing.T) {

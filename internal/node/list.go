@@ -79,7 +79,7 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 	}
 	v.State, v.Size, v.Namespace, v.Cluster, v.Kind, v.FS = t.State, t.Size, t.Namespace, t.Cluster, t.Kind, t.FS
 	v.Reclaim, v.Wipe, v.CloneOfFS, v.Fill, v.Encrypted, v.FSType = t.Reclaim, t.Wipe, t.Clone, t.Fill, t.LUKS != "", t.FSType
-	v.HalfZeroed = t.PartlyZeroed()
+	v.PartlyZeroed = t.PartlyZeroed()
 	if lv.Name.IsDoomed() {
 		v.State = volume.Doomed
 	}

@@ -96,7 +96,7 @@ func TestThinReport(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, o.Volumes, 2, "neither a volume of others nor their snapshot is ours")
 	require.InDelta(t, float64(8*volume.MiB), float64(o.ThinPools[0].Others.Data), float64(volume.MiB))
-	require.Equal(t, o.Volumes[0].Size, o.ThinPools[0].Others.Untold, "LVM makes snapshots inactive")
+	require.Equal(t, o.Volumes[0].Size, o.ThinPools[0].Others.Unreported, "LVM makes snapshots inactive")
 	log, err := os.ReadFile(filepath.Join(m.dir, "log"))
 	require.NoError(t, err)
 	require.Contains(t, string(log), "fullreport")

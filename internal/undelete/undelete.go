@@ -87,7 +87,7 @@ func CheckRestorable(v inventory.Volume) error {
 	switch {
 	case v.CloneOfFS != "" && v.State != volume.Creating:
 		return fmt.Errorf("volume %s is an unfinished copy of another volume, so there is nothing to restore. Create a new claim for the copy", v.FullName())
-	case v.HalfZeroed && v.State != volume.Creating:
+	case v.PartlyZeroed && v.State != volume.Creating:
 		return fmt.Errorf("volume %s was deleted before it was completely zeroed: no pod has ever used it, so there is nothing to restore. Create a new claim", v.FullName())
 	case v.Kind == volume.Dataset:
 		return fmt.Errorf("volume %s is a replica of a dataset, which its VolumeManager restores, not a claim. Create the VolumeManager again (`kubectl get volumemanagers -n %s`)", v.FullName(), v.Namespace)

@@ -105,7 +105,7 @@ func TestCheckRestorable(t *testing.T) {
 	require.NoError(t, undelete.CheckRestorable(released()))
 	for says, change := range map[string]func(*inventory.Volume){
 		"is an unfinished copy":   func(v *inventory.Volume) { v.CloneOfFS = "x" },
-		"completely zeroed":       func(v *inventory.Volume) { v.HalfZeroed = true },
+		"completely zeroed":       func(v *inventory.Volume) { v.PartlyZeroed = true },
 		"is a replica":            func(v *inventory.Volume) { v.Kind = volume.Dataset },
 		"its first mount was":     func(v *inventory.Volume) { v.State = volume.Creating },
 		"pvc-3 is in state creat": func(v *inventory.Volume) { v.State, v.CloneOfFS = volume.Creating, "x" },
