@@ -9,7 +9,7 @@ import (
 )
 
 // The inode limit that mkfs has set is raised if a copy is to have more inodes, and never lowered.
-func TestGrown(t *testing.T) {
+func TestGrowNeverLowersInodePercent(t *testing.T) {
 	for _, tt := range []struct {
 		has  uint32
 		asks int
