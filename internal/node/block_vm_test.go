@@ -352,7 +352,7 @@ func TestBlockCopies(t *testing.T) {
 	writeDevice(t, from, 0, pattern("later ", rawSize))
 
 	c := m.cloneOf(snap, "copy", rawGrown)
-	require.ErrorContains(t, m.MakeClone(m.ctx(), c), "volumeMode")
+	require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), c), "volumeMode")
 	c.FSType = volume.Raw
 	target, deaths := m.file("c"), 0
 	untilAlive(t, call{Dir: m.dir, Verb: "clone", Spec: c}, func() { m.clearCopy(c) }, func(int) {
@@ -366,7 +366,7 @@ func TestBlockCopies(t *testing.T) {
 	m.unmount(m.mount(x, "x"))
 	c = m.cloneOf(x, "raw", 64*volume.MiB)
 	c.FSType = volume.Raw
-	require.ErrorContains(t, m.MakeClone(m.ctx(), c), "volumeMode")
+	require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), c), "volumeMode")
 	m.unmount(from)
 }
 

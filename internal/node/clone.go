@@ -17,11 +17,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// MakeClone creates a volume that starts as a copy of another (Spec.CloneOf) before its first mount, so that
+// CreateCloneAhead creates a volume that starts as a copy of another (Spec.CloneOf) before its first mount, so that
 // it holds the source's content as of now. A finished volume is left alone. Without this call, the first
 // mount creates the copy. An encrypted thin copy is always created by its first mount, which brings the key.
 // A thick copy is created only by this call (fullCopy); if it is encrypted, its first mount finishes it.
-func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
+func (e *Engine) CreateCloneAhead(ctx context.Context, spec volume.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
 	}

@@ -207,18 +207,18 @@ func TestAdmitHalfACopy(t *testing.T) {
 	require.NoError(t, checkStateChange(lv, done, volume.Ready))
 }
 
-func TestMakeCloneOfNothing(t *testing.T) {
+func TestCreateCloneAheadOfNothing(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
 	s := cloneSpec()
 	s.CloneOf = ""
-	require.ErrorContains(t, e.MakeClone(t.Context(), s), "cloneOf")
+	require.ErrorContains(t, e.CreateCloneAhead(t.Context(), s), "cloneOf")
 	s = cloneSpec()
 	s.Namespace = ""
-	require.ErrorContains(t, e.MakeClone(t.Context(), s), "namespace")
+	require.ErrorContains(t, e.CreateCloneAhead(t.Context(), s), "namespace")
 	s = cloneSpec()
 	s.Reserve = 30
-	require.ErrorContains(t, e.MakeClone(t.Context(), s), "belongs to kind snapshot")
+	require.ErrorContains(t, e.CreateCloneAhead(t.Context(), s), "belongs to kind snapshot")
 }
 
 // The error about an unfinished copy claims that a pod used the copy only if this node's record can be read and

@@ -115,9 +115,9 @@ func testCopyOnWriteSnapshot(t *testing.T, m *machine) {
 	require.ErrorIs(t, m.tryMount(same, m.target("r")), ErrNotCopied)
 	thief := same
 	thief.Name, thief.Namespace = "stolen", "thief"
-	require.ErrorContains(t, m.MakeClone(m.ctx(), thief), `belongs to namespace "default", not to "thief"`)
-	require.NoError(t, m.MakeClone(m.ctx(), same))
-	require.NoError(t, m.MakeClone(m.ctx(), same), "it is there already")
+	require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), thief), `belongs to namespace "default", not to "thief"`)
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), same))
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), same), "it is there already")
 	m.requireRestored(same, sum)
 	m.drop(other, volume.WipeNone)
 	m.requireHeld(s)
@@ -203,8 +203,8 @@ func TestCopyOnWriteSnapshotOverflows(t *testing.T) {
 	require.Equal(t, store, over.Stored)
 	require.Equal(t, 100, m.fill(small.Name))
 	require.Equal(t, kept, sumOf(t, from+"/after"), "its source goes on")
-	require.ErrorContains(t, m.MakeClone(m.ctx(), m.copyOf(small, "lost", shapes[0], s.Size)), "has overflowed")
-	require.NoError(t, m.MakeClone(m.ctx(), copied), "what was copied before needs its source no more")
+	require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), m.copyOf(small, "lost", shapes[0], s.Size)), "has overflowed")
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), copied), "what was copied before needs its source no more")
 	m.requireRestored(copied, sum)
 
 	// All of the source is overwritten, to the last byte of its device.
@@ -214,7 +214,7 @@ func TestCopyOnWriteSnapshotOverflows(t *testing.T) {
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	m.drop(small, volume.WipeDiscard)
 	c := m.copyOf(full, "copy", shapes[0], grown)
-	require.NoError(t, m.MakeClone(m.ctx(), c))
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), c))
 	m.requireRestored(c, sum)
 	m.drop(full, volume.WipeNone)
 	require.NoError(t, m.Remove(m.ctx(), refOf(s)))
@@ -271,7 +271,7 @@ func TestCopyOnWriteKilledAfterEveryStep(t *testing.T) {
 	m.clear(snap.Name)
 	half := volume.Tags{State: volume.Creating, FS: tagsOf(t, s.Name).FS, Size: s.Size, Namespace: "default", Cluster: cluster, Kind: volume.Snapshot}
 	m.half(snap, half)
-	require.ErrorContains(t, m.MakeClone(m.ctx(), m.copyOf(snap, "copy", shapes[0], s.Size)), "is not made yet")
+	require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), m.copyOf(snap, "copy", shapes[0], s.Size)), "is not made yet")
 	m.snapshotNow(snap)
 
 	m.testFullCopyKilled(snap, sum)
@@ -285,7 +285,7 @@ func (m *machine) testFullCopyKilled(snap volume.Spec, sum string) {
 	c := m.copyOf(snap, "copy", shapes[0], snap.Size)
 	made := func() (steps []string) {
 		m.after = func(step string) { steps = append(steps, step) }
-		require.NoError(t, m.MakeClone(m.ctx(), c))
+		require.NoError(t, m.CreateCloneAhead(m.ctx(), c))
 		return steps
 	}
 	steps := made()
@@ -313,7 +313,7 @@ func (m *machine) testFullCopyKilled(snap volume.Spec, sum string) {
 	require.NoError(t, m.records.remove(c.Group, c.Name))
 	require.True(t, call{Dir: m.dir, Verb: "clone", Spec: c, Die: 2}.run(t))
 	require.NoError(t, m.Release(m.ctx(), refOf(c), volume.Unreferenced, volume.Disposal{}))
-	require.ErrorIs(t, m.MakeClone(m.ctx(), c), ErrRefused)
+	require.ErrorIs(t, m.CreateCloneAhead(m.ctx(), c), ErrRefused)
 	require.NoError(t, m.Remove(m.ctx(), refOf(c)))
 }
 
@@ -381,7 +381,7 @@ func TestCopyOnWriteSnapshotOfABlockVolume(t *testing.T) {
 	writeDevice(t, from, 0, pattern("later ", rawSize))
 	m.leaveSecrets()
 	c := m.copyOf(snap, "copy", shapes[0], rawGrown)
-	require.NoError(t, m.MakeClone(m.ctx(), c))
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), c))
 	requireContent(t, m.mountRaw(c, "b"), rawGrown, data)
 	m.unmount(m.file("b"))
 	m.drop(snap, volume.WipeNone)
@@ -392,7 +392,7 @@ func TestCopyOnWriteSnapshotOfABlockVolume(t *testing.T) {
 	require.Equal(t, rawGrown, m.snapshotNow(snap).Size)
 	writeDevice(t, from, 0, pattern("later ", rawGrown))
 	c = m.copyOf(snap, "another", shapes[0], rawGrown)
-	require.NoError(t, m.MakeClone(m.ctx(), c))
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), c))
 	requireContent(t, m.mountRaw(c, "b"), rawGrown, data)
 	m.unmount(from)
 	m.unmount(m.file("b"))

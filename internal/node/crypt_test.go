@@ -77,7 +77,7 @@ func TestNoKey(t *testing.T) {
 	require.ErrorIs(t, e.Mount(t.Context(), spec, MountRequest{Target: target}), ErrNoKey)
 	copied := cloneSpec()
 	copied.Encrypted = true
-	require.ErrorIs(t, e.MakeClone(t.Context(), copied), ErrNoKey)
+	require.ErrorIs(t, e.CreateCloneAhead(t.Context(), copied), ErrNoKey)
 	_, err = e.open(t.Context(), lvm.Device{Path: "/dev/null"}, encryptedTags(volume.Ready, lukstest.UUID), luks.Key{})
 	require.ErrorIs(t, err, ErrNoKey)
 	c, err := e.open(t.Context(), lvm.Device{Path: "/dev/null", Number: 7}, encryptedTags(volume.Ready, ""), luks.Key{})

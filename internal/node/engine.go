@@ -82,7 +82,7 @@ type Engine struct {
 	syncPatience            time.Duration
 	resumeWait              time.Duration
 	// yields makes zero return errYielded after about holdTime instead of holding the lock until it is done. It is
-	// only set by Prepare on its own copy of the engine.
+	// only set by CreateAhead on its own copy of the engine.
 	yields bool
 }
 

@@ -227,7 +227,7 @@ func TestExt4WithErrorsIsRefused(t *testing.T) {
 	c := m.ext4CloneOf(s, "copy", s.Size)
 	for range 2 {
 		for _, err := range []error{
-			m.tryMount(s, target), m.Expand(m.ctx(), s, 2*s.Size), m.MakeClone(m.ctx(), c),
+			m.tryMount(s, target), m.Expand(m.ctx(), s, 2*s.Size), m.CreateCloneAhead(m.ctx(), c),
 		} {
 			require.ErrorIs(t, err, ErrDamaged)
 			require.ErrorContains(t, err, "e2fsck -fn")

@@ -11,7 +11,7 @@ import (
 )
 
 // recordMountable writes the record from which on this node never formats the volume again. A mount calls
-// it before a pod gets the volume, Prepare before any pod exists. It also makes the volume ready, unless
+// it before a pod gets the volume, CreateAhead before any pod exists. It also makes the volume ready, unless
 // that is done after the reply (Config.Settle).
 //
 // A volume in state creating is handed out only once the record is written, because the record alone

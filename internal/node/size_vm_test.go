@@ -230,7 +230,7 @@ func TestCloneWithMoreInodes(t *testing.T) {
 	m.unmount(m.mount(s, "a"))
 	c := m.cloneOf(s, "copy", s.Size)
 	c.Inodes = 2_000_000
-	require.NoError(t, m.MakeClone(m.ctx(), c))
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), c))
 	for percent, v := range map[int]volume.Spec{25: s, volume.InodePercent(c.Size, c.Inodes): c} {
 		require.Equal(t, fmt.Sprintf("imax_pct = %d", percent), m.shell("xfs_db -r -c 'sb 0' -c 'print imax_pct' %s", devicePath(v)), v.Name)
 	}

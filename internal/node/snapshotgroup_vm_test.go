@@ -80,8 +80,8 @@ func (m *machine) requireOneInstant(first, second volume.Spec) {
 	m.t.Helper()
 	a, b := m.cloneOf(first, "first-restored", first.Size), m.copyOf(second, "second-restored", volume.Shape{Layout: volume.Linear}, second.Size)
 	a.FSType, b.FSType = first.FSType, second.FSType
-	require.NoError(m.t, m.MakeClone(m.ctx(), a))
-	require.NoError(m.t, m.MakeClone(m.ctx(), b))
+	require.NoError(m.t, m.CreateCloneAhead(m.ctx(), a))
+	require.NoError(m.t, m.CreateCloneAhead(m.ctx(), b))
 	x, y := m.mount(a, "first-restored"), m.mount(b, "second-restored")
 	ahead := numberIn(m.t, x) - numberIn(m.t, y)
 	m.t.Logf("the first is at %d, the second %d behind", numberIn(m.t, x), ahead)

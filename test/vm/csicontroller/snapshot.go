@@ -166,5 +166,5 @@ func (c *controller) restore(ctx context.Context, id string, spec *volume.Spec) 
 		return status.Errorf(codes.NotFound, "there is no snapshot %s", id)
 	}
 	spec.CloneOf = n
-	return c.engine.MakeClone(ctx, *spec)
+	return c.engine.CreateCloneAhead(ctx, *spec)
 }
