@@ -32,7 +32,7 @@ var (
 	// ErrExists: the group already holds a volume of that name.
 	ErrExists = errors.New("logical volume exists")
 	// ErrNoSpace: too little is free in the group, on its devices or in the thin pool.
-	ErrNoSpace = errors.New("not enough free space in the volume group")
+	ErrNoSpace = errors.New("not enough free space")
 )
 
 // lockFile serialises flexlvm's LVM commands: LVM's locks guard its metadata, but several commands

@@ -168,7 +168,7 @@ func testExpandIntoFullGroupChangesNothing(t *testing.T, m *machine) {
 	target := m.mount(s, "a")
 	before := tagsOf(t, s.Name)
 	err := m.Expand(m.ctx(), s, 10*volume.TiB)
-	require.ErrorContains(t, err, "not enough free space in the volume group: flexlvm-test")
+	require.ErrorContains(t, err, "not enough free space: flexlvm-test")
 	require.ErrorContains(t, err, "are needed")
 	require.Equal(t, before, tagsOf(t, s.Name))
 	got, _, _ := df(t, target)
