@@ -15,7 +15,7 @@ import (
 func TestCallsOfTheDaemonDoNotWaitForABusyVolume(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
-	e.roundPatience, e.sourcePatience = 10*time.Millisecond, 10*time.Millisecond
+	e.roundLockTimeout, e.sourceLockTimeout = 10*time.Millisecond, 10*time.Millisecond
 	spec := cloneSpec()
 	release, err := e.lockVolume(t.Context(), spec.Group, spec.Name)
 	require.NoError(t, err)

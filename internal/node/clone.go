@@ -34,7 +34,7 @@ func (e *Engine) CreateCloneAhead(ctx context.Context, spec volume.Spec) error {
 	if spec.Encrypted {
 		return noKeyErr(spec.Group, spec.Name)
 	}
-	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)
+	release, err := e.lockWithin(ctx, e.sourceLockTimeout, spec.Group, spec.Name)
 	if err != nil {
 		return err
 	}
@@ -164,15 +164,15 @@ func (e *Engine) removeIncomplete(ctx context.Context, spec volume.Spec, lv lvm.
 	return e.removeNotes(lv.UUID)
 }
 
-// sourcePatience is how long a copy or a snapshot waits for another call's lock on its source, such as an
+// sourceLockTimeout is how long a copy or a snapshot waits for another call's lock on its source, such as an
 // unmount that writes back slowly. It also bounds the wait for a volume's own lock where a volume is created
 // before its first mount. The node daemon works serially: without a bound, one hung disk would silently delay
 // all others.
-const sourcePatience = 30 * time.Second
+const sourceLockTimeout = 30 * time.Second
 
 // withLock calls do with the lock on the source of a copy or a snapshot. The caller holds the copy's own lock.
 func (e *Engine) withLock(ctx context.Context, g volume.Group, n volume.Name, do func() error) error {
-	release, err := e.lockWithin(ctx, e.sourcePatience, g, n)
+	release, err := e.lockWithin(ctx, e.sourceLockTimeout, g, n)
 	if err != nil {
 		return err
 	}

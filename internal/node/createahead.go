@@ -54,7 +54,7 @@ const createAheadDeadline = 10 * time.Minute
 
 // createAheadStep creates a volume, or zeroes part of it (errYielded).
 func (e *Engine) createAheadStep(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error {
-	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)
+	release, err := e.lockWithin(ctx, e.sourceLockTimeout, spec.Group, spec.Name)
 	if err != nil {
 		return err
 	}

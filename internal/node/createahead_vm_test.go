@@ -58,7 +58,7 @@ func TestCreateAheadMakesNothingAnewAndEvictsNothing(t *testing.T) {
 		require.Empty(t, lvs())
 	}
 
-	m.roomPatience = time.Hour
+	m.roomTimeout = time.Hour
 	large := m.volume("large", volume.TiB)
 	require.ErrorIs(t, m.CreateAhead(m.ctx(), large, stillWanted), ErrNoSpace)
 	require.Empty(t, lvs())

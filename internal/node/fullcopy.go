@@ -102,7 +102,7 @@ func (e *Engine) openSnapshot(ctx context.Context, spec volume.Spec) (c fullCopy
 // finishCopied finishes a full copy whose source can no longer be copied. there reports whether the volume
 // exists and no longer needs its source.
 func (e *Engine) finishCopied(ctx context.Context, spec volume.Spec) (there bool, err error) {
-	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)
+	release, err := e.lockWithin(ctx, e.sourceLockTimeout, spec.Group, spec.Name)
 	if err != nil {
 		return false, err
 	}
@@ -123,7 +123,7 @@ func (e *Engine) finishCopied(ctx context.Context, spec volume.Spec) (there bool
 
 // copyMore copies for about holdTime, and reports whether the volume is complete.
 func (e *Engine) copyMore(ctx context.Context, c *fullCopy) (bool, error) {
-	release, err := e.lockWithin(ctx, e.sourcePatience, c.spec.Group, c.spec.Name)
+	release, err := e.lockWithin(ctx, e.sourceLockTimeout, c.spec.Group, c.spec.Name)
 	if err != nil {
 		return false, err
 	}

@@ -43,7 +43,7 @@ func TestPartOfAFullCopy(t *testing.T) {
 	require.Equal(t, copyPart, partAt(100*volume.MiB))
 	require.Equal(t, 3*volume.MiB, partAt(volume.MiB))
 	require.Equal(t, copyStep, partAt(1))
-	require.Greater(t, roundPatience, holdTime)
+	require.Greater(t, roundLockTimeout, holdTime)
 }
 
 // identified is XFS with a UUID.

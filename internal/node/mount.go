@@ -25,7 +25,7 @@ type MountRequest struct {
 
 // Mount mounts the volume on its target, and creates it first if it does not exist. If this very volume is already
 // mounted there, Mount succeeds and changes nothing. If there is no room for a new volume, Mount waits for room
-// (Config.RoomPatience).
+// (Config.RoomTimeout).
 //
 // With spec.ReadOnly, Mount never creates a volume: if the node has no such replica, the error is
 // ErrNoReplica.

@@ -34,10 +34,10 @@ var ErrInUse = errors.New("in use")
 // ErrBusy: another call holds the volume's lock for longer than this call waits.
 var ErrBusy = lock.ErrBusy
 
-// roundPatience is how long Release and SetStateOf wait for a call that holds the volume's lock, such as a
+// roundLockTimeout is how long Release and SetStateOf wait for a call that holds the volume's lock, such as a
 // mount that zeroes the volume, or an unmount that hangs. The node daemon's rounds wait for them, and so do
 // all other volumes.
-const roundPatience = 5 * time.Second
+const roundLockTimeout = 5 * time.Second
 
 // ErrNoSpace: the volume's group or pool lacks the necessary room.
 var ErrNoSpace = lvm.ErrNoSpace

@@ -58,7 +58,7 @@ func checkSnapshot(spec volume.Spec) error {
 // stale and is refused.
 func (e *Engine) makeSnapshot(ctx context.Context, r SnapshotRequest, givenUp time.Time) (inventory.Volume, error) {
 	spec := r.Spec
-	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)
+	release, err := e.lockWithin(ctx, e.sourceLockTimeout, spec.Group, spec.Name)
 	if err != nil {
 		return inventory.Volume{}, err
 	}

@@ -219,9 +219,9 @@ func testSnapshotGroupOnEarlierKernels(t *testing.T) {
 func (m *machine) testGroupOfWhatIsHeld(group []volume.Spec) {
 	m.clear(group[0].Name)
 	m.clear(group[1].Name)
-	patience := m.sourcePatience
-	defer func() { m.sourcePatience = patience }()
-	m.sourcePatience = time.Second
+	timeout := m.sourceLockTimeout
+	defer func() { m.sourceLockTimeout = timeout }()
+	m.sourceLockTimeout = time.Second
 	release, err := m.lockVolume(m.ctx(), group[1].Group, group[1].CloneOf)
 	require.NoError(m.t, err)
 	defer release()

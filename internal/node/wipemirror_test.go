@@ -13,7 +13,7 @@ import (
 // A mirror counts as wiped only if all its copies were in use.
 func TestMirrorIsWipedWhole(t *testing.T) {
 	w, ctx := watchMirror(t), t.Context()
-	w.syncPatience, w.active = 0, "active"
+	w.syncTimeout, w.active = 0, "active"
 	lv := w.lv
 	for name, test := range map[string]struct {
 		health, sync string

@@ -21,7 +21,7 @@ const slowRate = volume.MiB / 4
 func (m *machine) requireGivenUp(s volume.Spec, working <-chan error) {
 	m.t.Helper()
 	require.NoError(m.t, m.Heal(m.ctx(), refOf(s)))
-	m.roundPatience = time.Minute // LVM's commands are slow here
+	m.roundLockTimeout = time.Minute // LVM's commands are slow here
 	require.NoError(m.t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	require.ErrorIs(m.t, <-working, ErrRefused)
 	require.NoError(m.t, m.Remove(m.ctx(), refOf(s)))
@@ -45,7 +45,7 @@ func TestPrepareOfARawVolumeYields(t *testing.T) {
 	m.requireGivenUp(s, begun(s))
 	require.Empty(t, lvs())
 
-	m.sourcePatience = 100 * time.Millisecond // the mount takes longer
+	m.sourceLockTimeout = 100 * time.Millisecond // the mount takes longer
 	s = m.rawVolume("mounted", 32*volume.MiB)
 	ended, target := begun(s), m.file("a")
 	require.NoError(t, fast.Mount(m.ctx(), s, MountRequest{Target: target}))
