@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -49,8 +51,22 @@ type NodeStorageList struct {
 	Items []NodeStorage `json:"items"`
 }
 
+// ReportInterval, plus jitter, is how often a node daemon writes its NodeStorage without a change, so that its
+// readers can tell a quiet node from a dead one.
+const ReportInterval = 5 * time.Minute
+
+// MaxReportAge is the maximum age of a report: the node daemon that wrote an older one does not work.
+const MaxReportAge = 3 * ReportInterval
+
 // MaxDeclaredVolumes is the maximum length of NodeStorageStatus.DeclaredVolumes.
 const MaxDeclaredVolumes = 256
+
+// MaxOrphans is the maximum length of NodeStorageStatus.Orphans.
+const MaxOrphans = 50
+
+// MaxPoolDevices is the maximum length of Pool.DeviceFree and of Pool.DeviceReclaimable. No layout needs more
+// devices.
+const MaxPoolDevices = 128
 
 // NodeStorageStatus is what the node daemon observed in its last reconcile pass.
 type NodeStorageStatus struct {

@@ -34,6 +34,33 @@ func TestSummarize(t *testing.T) {
 	require.Zero(t, v1.Summarize(nil))
 }
 
+// The API server refuses a status with a longer list, so what the daemon writes must be bounded by the same numbers.
+func TestMaxItemsOfTheDefinition(t *testing.T) {
+	content, err := os.ReadFile("../../installer/base/crd/flexlvm.io_nodestorages.yaml")
+	require.NoError(t, err)
+	type schema struct {
+		Properties map[string]schema
+		Items      *schema
+		MaxItems   int
+	}
+	var crd struct {
+		Spec struct {
+			Versions []struct {
+				Schema struct {
+					OpenAPIV3Schema schema `json:"openAPIV3Schema"`
+				}
+			}
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(content, &crd))
+	status := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"].Properties
+	pool := status["pools"].Items.Properties
+	require.Equal(t, v1.MaxOrphans, status["orphans"].MaxItems)
+	require.Equal(t, v1.MaxDeclaredVolumes, status["declaredVolumes"].MaxItems)
+	require.Equal(t, v1.MaxPoolDevices, pool["deviceFree"].MaxItems)
+	require.Equal(t, v1.MaxPoolDevices, pool["deviceReclaimable"].MaxItems)
+}
+
 // A printer column shows only the first result of its path, so each path must have exactly one.
 func TestColumnsShowAllOfThem(t *testing.T) {
 	content, err := os.ReadFile("../../installer/base/crd/flexlvm.io_nodestorages.yaml")

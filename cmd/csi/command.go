@@ -115,7 +115,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, zeroRate volume.By
 		log.WithError(err).Info("LVM runs in the control group of this driver, with its CPU share and its memory limit")
 	}
 	behind := &settler{log: log}
-	engine, err := node.New(node.Config{Log: log, RoomPatience: node.DefaultRoomPatience, ZeroRate: zeroRate, Settle: behind.settle}, host)
+	engine, err := node.New(node.Config{Log: log, RoomTimeout: node.DefaultRoomTimeout, ZeroRate: zeroRate, Settle: behind.settle}, host)
 	if err != nil {
 		return err
 	}

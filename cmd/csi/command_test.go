@@ -144,7 +144,7 @@ func TestProbeOfWhatSaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		go func() { _, _ = io.Copy(io.Discard, theirs) }()
-		require.NoError(t, ours.SetDeadline(time.Now().Add(probePatience)))
+		require.NoError(t, ours.SetDeadline(time.Now().Add(probeTimeout)))
 		require.ErrorIs(t, call(ours, csi.Identity_Probe_FullMethodName), os.ErrDeadlineExceeded)
 		require.NoError(t, theirs.Close())
 	})

@@ -51,7 +51,7 @@ func serveHealth(ctx context.Context, address, socket string) (end func() error,
 // none.
 func answerHealth(ctx context.Context, conn net.Conn, socket string) {
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(2 * probePatience))
+	_ = conn.SetDeadline(time.Now().Add(2 * probeTimeout))
 	lines := bufio.NewScanner(io.LimitReader(conn, maxRequest))
 	request := ""
 	for lines.Scan() && lines.Text() != "" { // the header ends with an empty line

@@ -14,22 +14,22 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// probePatience is the timeout of a probe.
-const probePatience = 5 * time.Second
+// probeTimeout is the timeout of a probe.
+const probeTimeout = 5 * time.Second
 
 // probe checks that the driver which serves the socket is ready: it makes CSI's call Probe on a new connection,
 // as kubelet makes its calls.
 //
 // It implements only the HTTP/2 frames of one call: gRPC's client would take 2.6 MiB of memory on every node.
 func probe(ctx context.Context, socket string) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, probePatience)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	if err := conn.SetDeadline(time.Now().Add(probePatience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
 		return fmt.Errorf("probe %s: %w", socket, err)
 	}
 	if err := call(conn, csi.Identity_Probe_FullMethodName); err != nil {

@@ -48,7 +48,7 @@ func isOperatorCommand(args []string) bool {
 // its first mount, so that kubelet waits for one LVM command less. If that process dies, the next call for the
 // volume settles it.
 func onHost(log logrus.FieldLogger) (flexvolume.Engine, error) {
-	return node.New(node.Config{Log: log, RoomPatience: node.DefaultRoomPatience, Settle: func(g volume.Group, n volume.Name) {
+	return node.New(node.Config{Log: log, RoomTimeout: node.DefaultRoomTimeout, Settle: func(g volume.Group, n volume.Name) {
 		if err := command.Detach(flexvolume.VerbSettle, string(g), string(n)); err != nil {
 			log.WithError(err).Warn("could not complete the first mount; the next call for the volume retries it")
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// adoptPatience is the timeout of an adoption, which visits every file of a file system.
-const adoptPatience = 2 * time.Hour
+// adoptTimeout is the timeout of an adoption, which visits every file of a file system.
+const adoptTimeout = 2 * time.Hour
 
 type volumesAdoptOptions struct {
 	volumesOptions
@@ -69,7 +69,7 @@ func (o *volumesAdoptOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	err = o.onNodeFor(cmd, adoptPatience, func(ctx context.Context, e engine) error {
+	err = o.onNodeFor(cmd, adoptTimeout, func(ctx context.Context, e engine) error {
 		return o.adopt(ctx, e, a, cmd.OutOrStdout(), cmd.ErrOrStderr())
 	})
 	if err == nil && !o.dryRun {

@@ -64,7 +64,7 @@ func printVolumes(w io.Writer, list []inventory.Volume, f format) error {
 	for _, v := range list {
 		released, reclaim, wipe := disposal(v)
 		rows = append(rows, []string{
-			string(v.Group), string(v.Name), dash(string(v.State)), size(v.Size), size(v.DeviceSize),
+			string(v.Group), string(v.Name), dash(string(v.State)), size(v.Size), size(v.Allocated),
 			dash(v.Namespace), dash(string(v.Kind)), stamp(v.LastUsed), use(v), released, reclaim, wipe, dash(v.Problem),
 		})
 	}

@@ -57,7 +57,7 @@ func printVolume(w io.Writer, v inventory.Volume, f format) error {
 		{"Volume UUID", v.UUID},
 		{"State", dash(describeState(v))},
 		{"Size", exact(v.Size)},
-		{"Device size", exact(v.DeviceSize)},
+		{"Device size", exact(v.Allocated)},
 		{"Layout", layout(v)},
 		{"Namespace", dash(v.Namespace)},
 		{"Cluster", dash(v.Cluster)},
@@ -88,7 +88,7 @@ func describeState(v inventory.Volume) string {
 	switch {
 	case v.CloneOfFS != "":
 		return string(v.State) + ", incomplete copy of file system " + v.CloneOfFS
-	case v.HalfZeroed:
+	case v.PartlyZeroed:
 		return string(v.State) + ", not completely zeroed"
 	}
 	return string(v.State)
@@ -102,7 +102,7 @@ func layout(v inventory.Volume) string {
 	case volume.Raid1:
 		return fmt.Sprintf("raid1, %d copies, %s %% in sync", v.Devices(), dash(v.SyncPercent))
 	case volume.Thin:
-		return fmt.Sprintf("thin, in pool %s, takes at most %s", v.ThinPool, v.FullSize)
+		return fmt.Sprintf("thin, in pool %s, takes at most %s", v.ThinPool, v.AllocatedWhenFull)
 	case volume.Directory:
 		return fmt.Sprintf("directory, in pool %s", v.DirectoryPool)
 	}

@@ -67,9 +67,9 @@ var at = time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
 
 func someVolumes() []inventory.Volume {
 	return []inventory.Volume{
-		{Group: "flexlvm", Name: "pvc-2", State: volume.Ready, Size: 2 * volume.GiB, DeviceSize: 2156 * volume.MiB, Namespace: "shop", Kind: volume.Claim, Created: at, LastUsed: at, Released: at, Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, Active: true, Open: true, Mounts: []string{"/a", "/b"}},
-		{Group: "flexlvm", Name: "doomed_pvc-1", State: volume.Doomed, Size: 64 * volume.MiB, DeviceSize: 300 * volume.MiB, Namespace: "shop", Kind: volume.Claim, Created: at},
-		{Group: "fast", Name: "pvc-2", DeviceSize: 300 * volume.MiB, Problem: "its tags make no sense"},
+		{Group: "flexlvm", Name: "pvc-2", State: volume.Ready, Size: 2 * volume.GiB, Allocated: 2156 * volume.MiB, Namespace: "shop", Kind: volume.Claim, Created: at, LastUsed: at, Released: at, Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, Active: true, Open: true, Mounts: []string{"/a", "/b"}},
+		{Group: "flexlvm", Name: "doomed_pvc-1", State: volume.Doomed, Size: 64 * volume.MiB, Allocated: 300 * volume.MiB, Namespace: "shop", Kind: volume.Claim, Created: at},
+		{Group: "fast", Name: "pvc-2", Allocated: 300 * volume.MiB, Problem: "its tags make no sense"},
 		released(),
 	}
 }
@@ -77,7 +77,7 @@ func someVolumes() []inventory.Volume {
 // released returns a volume whose claim was deleted.
 func released() inventory.Volume {
 	return inventory.Volume{
-		Group: "flexlvm", GroupUUID: "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S", Name: "pvc-3", State: volume.Unreferenced, Size: volume.GiB, DeviceSize: 1148 * volume.MiB,
+		Group: "flexlvm", GroupUUID: "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S", Name: "pvc-3", State: volume.Unreferenced, Size: volume.GiB, Allocated: 1148 * volume.MiB,
 		Namespace: "shop", Cluster: "7f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", Kind: volume.Claim,
 		Created: at, LastUsed: at, Released: at.Add(time.Hour), Reclaim: volume.ReclaimLazy, Wipe: volume.WipeZero,
 	}
@@ -146,7 +146,7 @@ func TestLayoutInWords(t *testing.T) {
 		"thin, in pool thinpool, takes at most 2 GiB": {Layout: volume.Thin, ThinPool: "thinpool"},
 		"-": {},
 	} {
-		require.Equal(t, want, layout(inventory.Volume{Shape: h, SyncPercent: "12.50", FullSize: 2 * volume.GiB}))
+		require.Equal(t, want, layout(inventory.Volume{Shape: h, SyncPercent: "12.50", AllocatedWhenFull: 2 * volume.GiB}))
 	}
 }
 

@@ -64,7 +64,7 @@ func TestManifests(t *testing.T) {
 		}), nil},
 		"undelete-thin.yaml": {changed(func(v *inventory.Volume) {
 			v.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}
-			v.DeviceSize, v.FullSize = 70*volume.MiB, v.DeviceSize
+			v.Allocated, v.AllocatedWhenFull = 70*volume.MiB, v.Allocated
 		}), nil},
 		"undelete-overprovisioned.yaml": {changed(func(v *inventory.Volume) {
 			v.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}
@@ -102,7 +102,7 @@ func checkVolume(t *testing.T, got corev1.PersistentVolume, v inventory.Volume, 
 	require.Equal(t, string(v.Name), got.Name)
 	require.Equal(t, map[string]string{"flexlvm.io/node": pv.NodeLabelValue(o.node)}, got.Labels)
 	require.Equal(t, []string{"flexlvm.io/volume"}, got.Finalizers)
-	charged := o.parsedRatio.Of(max(v.DeviceSize, v.FullSize))
+	charged := o.parsedRatio.Of(max(v.Allocated, v.AllocatedWhenFull))
 	annotations := map[string]string{
 		"pv.kubernetes.io/provisioned-by": "flexlvm.io",
 		"flexlvm.io/charged-bytes":        strconv.FormatInt(int64(charged), 10),
@@ -185,7 +185,7 @@ func TestUndelete(t *testing.T) {
 		"ready":               {volume: changed(func(v *inventory.Volume) { v.State = volume.Ready }), err: "Check `kubectl get pv pvc-3`"},
 		"creating":            {volume: changed(func(v *inventory.Volume) { v.State = volume.Creating }), set: dryRun, err: "is in state creating"},
 		"half a copy":         {volume: changed(func(v *inventory.Volume) { v.CloneOfFS = "a" }), err: "Create a new claim for the copy"},
-		"half zeroed":         {volume: changed(func(v *inventory.Volume) { v.HalfZeroed = true }), err: "Create a new claim"},
+		"half zeroed":         {volume: changed(func(v *inventory.Volume) { v.PartlyZeroed = true }), err: "Create a new claim"},
 		"half a copy, shown":  {volume: changed(func(v *inventory.Volume) { v.CloneOfFS = "a" }), set: dryRun, err: "is an unfinished copy"},
 		"a copy being made":   {volume: changed(func(v *inventory.Volume) { v.State, v.CloneOfFS = volume.Creating, "a" }), set: dryRun, err: "is in state creating"},
 		"doomed":              {volume: changed(func(v *inventory.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), err: "cannot be undone"},

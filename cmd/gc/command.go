@@ -163,8 +163,8 @@ func (o options) start(ctx context.Context) error {
 	return o.run(ctx, log, account, rates)
 }
 
-// longestInterval keeps reports recent enough for the provisioner. It treats a daemon as gone whose report is
-// older than 15 minutes, and the actual interval can be a fifth longer than the flag.
+// longestInterval keeps reports recent enough for the provisioner (flexlvmv1.MaxReportAge): the actual interval can
+// be a fifth longer than the flag.
 const longestInterval = 10 * time.Minute
 
 // rates limit wiping and trimming, in bytes per second; 0 means no limit.

@@ -71,15 +71,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// installPatience is the timeout of the installation: another installer may hold its lock.
-const installPatience = 2 * time.Minute
+// installTimeout is the timeout of the installation: another installer may hold its lock.
+const installTimeout = 2 * time.Minute
 
 func keep(ctx context.Context, dir, driver string, interval time.Duration, stdout, stderr io.Writer) error {
 	place, err := install.At(dir)
 	if err != nil {
 		return fmt.Errorf("--plugin-dir: %w", err)
 	}
-	bounded, cancel := context.WithTimeout(ctx, installPatience)
+	bounded, cancel := context.WithTimeout(ctx, installTimeout)
 	defer cancel()
 	changed, err := place.Install(bounded, driver)
 	if err != nil {

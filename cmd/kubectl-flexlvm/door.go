@@ -70,7 +70,7 @@ func (o *doorOptions) run(cmd *cobra.Command, s *session, args []string) error {
 	if len(claims) == 0 {
 		fmt.Fprintf(cmd.OutOrStdout(), "no claim of StorageClass %s has a volume in %s\n", o.class, inNamespace(s.overrides.Context.Namespace))
 	}
-	return o.moveAll(cmd, &migration.Mover{Client: c, Patience: o.wait}, claims)
+	return o.moveAll(cmd, &migration.Mover{Client: c, Timeout: o.wait}, claims)
 }
 
 // claims returns the requested claims: those in names, or all of the StorageClass.

@@ -65,7 +65,7 @@ shop/used: not moved: in use: pod db-0 uses claim shop/used; delete it, or keep 
 	// kube-controller-manager does not run here, so the move stops after its first step.
 	out.Reset()
 	o.dryRun = false
-	require.Error(t, o.moveAll(cmd, &migration.Mover{Client: c, Patience: 10 * time.Millisecond}, claims[:1]))
+	require.Error(t, o.moveAll(cmd, &migration.Mover{Client: c, Timeout: 10 * time.Millisecond}, claims[:1]))
 	require.Contains(t, out.String(), "its next step is: wait until the placeholder's phase is Released; run the same command again to continue")
 
 	o.class = "other"

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
 
-	"github.com/flexlvm/flexlvm/internal/overview"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -139,7 +138,7 @@ func share(part, whole volume.Bytes) string {
 	if whole <= 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%d%%", overview.Percent(part, whole))
+	return fmt.Sprintf("%d%%", volume.Percent(part, whole))
 }
 
 // ago returns how long ago a time was, as kubectl prints it.

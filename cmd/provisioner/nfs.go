@@ -13,8 +13,8 @@ import (
 
 type nfsOptions struct {
 	commonOptions
-	exports  []string
-	patience time.Duration
+	exports   []string
+	ioTimeout time.Duration
 }
 
 const longNFS = `nfs creates a PersistentVolume for every PersistentVolumeClaim of a StorageClass
@@ -47,14 +47,14 @@ func newNFS() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringArrayVar(&o.exports, "export", nil, "export and the directory where it is mounted for this process, as SERVER:/PATH=/DIR; may be repeated")
-	f.DurationVar(&o.patience, "io-timeout", 30*time.Second, "timeout of one operation on a server, 1s or more; then an event on the claim says that the server does not answer")
+	f.DurationVar(&o.ioTimeout, "io-timeout", 30*time.Second, "timeout of one operation on a server, 1s or more; then an event on the claim says that the server does not answer")
 	o.flags(cmd)
 	return cmd
 }
 
 func (o nfsOptions) run(ctx context.Context) error {
-	if o.patience < time.Second {
-		return fmt.Errorf("--io-timeout is %s; give 1s or more", o.patience)
+	if o.ioTimeout < time.Second {
+		return fmt.Errorf("--io-timeout is %s; give 1s or more", o.ioTimeout)
 	}
 	exports, err := nfs.ParseExports(o.exports)
 	if err != nil {
@@ -68,7 +68,7 @@ func (o nfsOptions) run(ctx context.Context) error {
 			return err
 		},
 		work: func(ctx context.Context, c clients) error {
-			return nfs.Work(ctx, nfs.Config{Client: c.work, Exports: exports, Cluster: cluster, Patience: o.patience, Workers: o.workers, Metrics: metrics})
+			return nfs.Work(ctx, nfs.Config{Client: c.work, Exports: exports, Cluster: cluster, IOTimeout: o.ioTimeout, Workers: o.workers, Metrics: metrics})
 		},
 	})
 }

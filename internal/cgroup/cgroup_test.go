@@ -153,17 +153,17 @@ func TestSetIOLimits(t *testing.T) {
 func TestOwn(t *testing.T) {
 	root, tr := tree(t, "kubepods")
 	for range 2 { // the second time, the group exists
-		dir, err := tr.Own("flexlvm")
+		dir, err := tr.OpenOrCreate("flexlvm")
 		require.NoError(t, err)
 		require.Equal(t, filepath.Join(root, "flexlvm"), dir.Name())
 		require.NoError(t, dir.Close())
 	}
 	other := t.TempDir()
-	_, err := cgroup.New(other).Own("flexlvm")
+	_, err := cgroup.New(other).OpenOrCreate("flexlvm")
 	require.ErrorIs(t, err, cgroup.ErrVersion)
 	require.NoDirExists(t, filepath.Join(other, "flexlvm"))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "file"), nil, 0o600))
-	_, err = tr.Own("file/sub")
+	_, err = tr.OpenOrCreate("file/sub")
 	require.ErrorContains(t, err, "create control group")
 }
 

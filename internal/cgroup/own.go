@@ -14,9 +14,9 @@ import (
 // groups of kubelet and of the host's services, with the default weight and no memory limit.
 const HostPrograms = "flexlvm"
 
-// Own returns the directory of a group below the root, and creates the group if necessary. The
+// OpenOrCreate opens the directory of a group below the root, and creates the group if necessary. The
 // caller closes the directory. The error is ErrVersion if the host has no cgroup v2.
-func (t *Tree) Own(name string) (*os.File, error) {
+func (t *Tree) OpenOrCreate(name string) (*os.File, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (t *Tree) Own(name string) (*os.File, error) {
 // InHostGroup returns host with its programs started in the group HostPrograms, which has to stay open until release
 // is called. If there can be no such group, it returns host unchanged and the reason.
 func (t *Tree) InHostGroup(host command.Programs) (in command.Programs, release func(), err error) {
-	group, err := t.Own(HostPrograms)
+	group, err := t.OpenOrCreate(HostPrograms)
 	if err != nil {
 		return host, func() {}, err
 	}

@@ -82,7 +82,7 @@ func (c *cmd) Start() error {
 	return err
 }
 
-// Wait waits for the program to end, or for the deadline and then up to the runner's patience.
+// Wait waits for the program to end, or for the deadline and then up to killGracePeriod.
 func (c *cmd) Wait() error {
 	if c.done == nil {
 		return fmt.Errorf("run %s: it was not started", c)
@@ -228,7 +228,7 @@ func (c *cmd) await(ctx context.Context, p *osexec.Cmd, ended <-chan error) erro
 			return nil // it succeeded after all
 		}
 		return fmt.Errorf("gave up: %w (%s)", context.Cause(ctx), err.Error())
-	case <-time.After(c.patience):
+	case <-time.After(c.killGracePeriod):
 		c.leave(p.Process.Pid, ended)
 		return fmt.Errorf("gave up, process %d still runs and is left to finish: %w", p.Process.Pid, context.Cause(ctx))
 	}

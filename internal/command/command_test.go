@@ -153,7 +153,7 @@ func TestDeadlineLeavesOthersToFinish(t *testing.T) {
 	dir := t.TempDir()
 	began, goOn, done := filepath.Join(dir, "began"), filepath.Join(dir, "go-on"), filepath.Join(dir, "done")
 	h := script(t, "lvextend", "trap '' TERM; : > "+began+"; until [ -e "+goOn+" ]; do /bin/sleep 0.02; done; echo much; echo "+"output >&2; : > "+done)
-	h.Unkillable.(*runner).patience = 100 * time.Millisecond
+	h.Unkillable.(*runner).killGracePeriod = 100 * time.Millisecond
 	there := func(file string) func() bool {
 		return func() bool { _, err := os.Stat(file); return err == nil }
 	}

@@ -17,7 +17,7 @@ func Detach(args ...string) error {
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s behind the call: %w", args[0], err)
+		return fmt.Errorf("start %s in the background: %w", args[0], err)
 	}
 	return cmd.Process.Release()
 }

@@ -27,7 +27,7 @@ func TestGroupOfTheHost(t *testing.T) {
 		move(cgroup.Root)
 		require.NoError(t, os.Remove(pod))
 	})
-	dir, err := cgroup.New(cgroup.Root).Own(cgroup.HostPrograms)
+	dir, err := cgroup.New(cgroup.Root).OpenOrCreate(cgroup.HostPrograms)
 	require.NoError(t, err)
 	defer func() { _ = dir.Close() }()
 	host := command.New("", logrus.New())

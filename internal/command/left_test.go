@@ -22,7 +22,7 @@ trap '' TERM
 while [ -e %s/$$ ]; do /bin/sleep 0.02; done`, dir, dir))
 	run := In(host.Unkillable, os.Stdin) // both runners count the same processes
 	for _, r := range []any{host.Unkillable, run} {
-		r.(*runner).patience, r.(*runner).group = 50*time.Millisecond, nil
+		r.(*runner).killGracePeriod, r.(*runner).group = 50*time.Millisecond, nil
 	}
 	running := func() []string {
 		all, err := filepath.Glob(filepath.Join(dir, "*"))

@@ -42,9 +42,9 @@ const (
 	// defaultDeadline bounds the wait for programs that must not be killed, and killable programs without a
 	// deadline.
 	defaultDeadline = 2 * time.Minute
-	// patience is how long a program may take to end after its signal, before it is left alone and
+	// killGracePeriod is how long a program may take to end after its signal, before it is left alone and
 	// reported.
-	patience = 5 * time.Second
+	killGracePeriod = 5 * time.Second
 	// maxOutput is far above a full report of 10,000 volumes.
 	maxOutput = 64 << 20
 )
@@ -55,7 +55,7 @@ func New(path string, log logrus.FieldLogger, observers ...Observer) Programs {
 	if path == "" {
 		path = DefaultPath
 	}
-	r := runner{path: path, log: log, observers: observers, deadline: defaultDeadline, patience: patience, maxOutput: maxOutput, left: &left{of: map[string][]leftProcess{}}}
+	r := runner{path: path, log: log, observers: observers, deadline: defaultDeadline, killGracePeriod: killGracePeriod, maxOutput: maxOutput, left: &left{of: map[string][]leftProcess{}}}
 	killable := r
 	killable.killable = true
 	return Programs{Unkillable: &r, Killable: &killable}
@@ -73,15 +73,15 @@ func Missing(run exec.Interface, programs ...string) (missing []string) {
 
 // runner implements exec.Interface.
 type runner struct {
-	path      string
-	log       logrus.FieldLogger
-	observers []Observer
-	killable  bool
-	deadline  time.Duration // see cmd.bounded
-	patience  time.Duration
-	maxOutput int64 // bytes of each stream
-	left      *left
-	group     *group // nil: the control group of this process
+	path            string
+	log             logrus.FieldLogger
+	observers       []Observer
+	killable        bool
+	deadline        time.Duration // see cmd.bounded
+	killGracePeriod time.Duration
+	maxOutput       int64 // bytes of each stream
+	left            *left
+	group           *group // nil: the control group of this process
 }
 
 // Command implements exec.Interface.

@@ -210,8 +210,8 @@ func (b bed) requireNothingStale(c call, thin bool) {
 	if thin {
 		require.Contains(b.t, thief.fails(b.t), `belongs to namespace "default", not to "thief"`)
 	} else {
-		require.ErrorContains(b.t, b.engine().MakeClone(b.t.Context(), thief.Spec), `belongs to namespace "default", not to "thief"`)
-		require.NoError(b.t, b.engine().MakeClone(b.t.Context(), c.Spec))
+		require.ErrorContains(b.t, b.engine().CreateCloneAhead(b.t.Context(), thief.Spec), `belongs to namespace "default", not to "thief"`)
+		require.NoError(b.t, b.engine().CreateCloneAhead(b.t.Context(), c.Spec))
 	}
 	require.False(b.t, c.run(b.t))
 	require.Equal(b.t, was, place())
@@ -227,7 +227,7 @@ func (b bed) beginRestore(c call, thin bool) {
 	b.forgetRestored(c)
 	if !thin {
 		b.dirty()
-		require.NoError(b.t, b.engine().MakeClone(b.t.Context(), c.Spec))
+		require.NoError(b.t, b.engine().CreateCloneAhead(b.t.Context(), c.Spec))
 	}
 }
 

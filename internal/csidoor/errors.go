@@ -38,7 +38,7 @@ var codesOf = []struct {
 	{node.ErrNotMounted, codes.NotFound},
 	{node.ErrInUse, codes.FailedPrecondition},
 	{node.ErrNotCopied, codes.FailedPrecondition},
-	{lvm.ErrOrigin, codes.FailedPrecondition},
+	{lvm.ErrHasSnapshots, codes.FailedPrecondition},
 	{mount.ErrBusy, codes.Unavailable},
 	{luks.ErrBusy, codes.Unavailable},
 	{lvm.ErrSuspended, codes.Unavailable},

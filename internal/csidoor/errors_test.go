@@ -36,7 +36,7 @@ func TestCodes(t *testing.T) {
 		{node.ErrNoKey, codes.InvalidArgument},
 		{node.ErrInUse, codes.FailedPrecondition},
 		{node.ErrNotCopied, codes.FailedPrecondition},
-		{lvm.ErrOrigin, codes.FailedPrecondition},
+		{lvm.ErrHasSnapshots, codes.FailedPrecondition},
 		{mount.ErrBusy, codes.Unavailable},
 		{&mount.TargetError{Path: "/x", Reason: "is not empty"}, codes.FailedPrecondition},
 		{&volume.FieldError{Field: "size", Reason: "is required"}, codes.InvalidArgument},

@@ -147,17 +147,10 @@ func fullness(p inventory.Pool) string {
 		return ""
 	}
 	switch {
-	case percent(p.Size-p.Free, p.Size) >= fullPercent:
+	case volume.Percent(p.Size-p.Free, p.Size) >= fullPercent:
 		return fmt.Sprintf("thin pool %s has %s left of %s: writes to its volumes fail when it is full; extend it, or delete claims", p.Name, p.Free, p.Size)
-	case percent(p.Thin.MetadataUsed, p.Thin.Metadata) >= fullPercent:
-		return fmt.Sprintf("the metadata of thin pool %s is %d %% full: writes to its volumes fail when nothing is left; extend it with `lvextend --poolmetadatasize`", p.Name, percent(p.Thin.MetadataUsed, p.Thin.Metadata))
+	case volume.Percent(p.Thin.MetadataUsed, p.Thin.Metadata) >= fullPercent:
+		return fmt.Sprintf("the metadata of thin pool %s is %d %% full: writes to its volumes fail when nothing is left; extend it with `lvextend --poolmetadatasize`", p.Name, volume.Percent(p.Thin.MetadataUsed, p.Thin.Metadata))
 	}
 	return ""
-}
-
-func percent(part, whole volume.Bytes) int64 {
-	if whole <= 0 {
-		return 0
-	}
-	return int64(float64(part) / float64(whole) * 100)
 }

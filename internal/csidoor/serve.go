@@ -66,12 +66,12 @@ func Serve(ctx context.Context, cfg Config, engine Engine) error {
 	return err
 }
 
-// stopPatience is how long Serve waits for calls in progress when it stops. kubelet repeats a call that is cut
+// shutdownTimeout is how long Serve waits for calls in progress when it stops. kubelet repeats a call that is cut
 // off.
-const stopPatience = 20 * time.Second
+const shutdownTimeout = 20 * time.Second
 
 func stop(server *grpc.Server) {
-	timer := time.AfterFunc(stopPatience, server.Stop)
+	timer := time.AfterFunc(shutdownTimeout, server.Stop)
 	defer timer.Stop()
 	server.GracefulStop()
 }

@@ -81,7 +81,7 @@ func TestEncryptedCopyOnWriteSnapshot(t *testing.T) {
 	c.Key = rightKey
 	require.Contains(t, c.fails(t), "not copied yet")
 	require.NotContains(t, b.lvs(), "restored")
-	require.NoError(t, b.engine().MakeClone(t.Context(), c.Spec))
+	require.NoError(t, b.engine().CreateCloneAhead(t.Context(), c.Spec))
 	c.Key = falseKey
 	require.Contains(t, c.fails(t), "Unauthenticated")
 	require.Contains(t, b.sh("lvs --noheadings -o lv_tags flexlvm-test/restored"), volume.FillCopied.Tag())

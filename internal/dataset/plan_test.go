@@ -120,7 +120,7 @@ func (s *stage) requirePlan(words ...string) Outcome {
 	return out
 }
 
-func TestBegin(t *testing.T) {
+func TestPlanCreatesClaimsFirst(t *testing.T) {
 	s := newStage(t)
 	s.Readers = Readers{}
 	out := s.requirePlan("create claim v-a", "create volume flexlvm-ds-"+s.hash(), "create claim v-a-0", "create claim v-a-1")
@@ -144,7 +144,7 @@ func TestBegin(t *testing.T) {
 	require.Equal(t, "v", claim.Labels["k"])
 }
 
-func TestEdits(t *testing.T) {
+func TestPlanAfterSpecChanges(t *testing.T) {
 	t.Run("fewer", func(t *testing.T) {
 		s := newStage(t)
 		s.completed(0)

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// patience is how long a Job has to be observed without a pod before its events are read.
-const patience = 5 * time.Second
+// podlessDelay is how long a Job has to be observed without a pod before its events are read.
+const podlessDelay = 5 * time.Second
 
 // refusedOr returns why the API server refuses the pod, and otherwise whyIdle.
 func refusedOr(refused string, pod *corev1.Pod) string {
@@ -24,7 +24,7 @@ func refusedOr(refused string, pod *corev1.Pod) string {
 	return whyIdle(pod)
 }
 
-// A podlessJob is a Job that has had no pod for at least patience.
+// A podlessJob is a Job that has had no pod for at least podlessDelay.
 type podlessJob struct {
 	*batchv1.Job
 	refused *string // why its pod is refused, in what was observed
@@ -54,7 +54,7 @@ func (r *reconciler) podlessJobs(observed *Observed) (out []podlessJob) {
 	add := func(job *batchv1.Job, pod *corev1.Pod, refused *string) {
 		*refused = ""
 		since := r.withoutPod(job, pod, observed.Now)
-		if without := observed.Now.Sub(since); !since.IsZero() && without >= patience {
+		if without := observed.Now.Sub(since); !since.IsZero() && without >= podlessDelay {
 			out = append(out, podlessJob{job, refused, without >= forgottenAfter && neverHadPod(job)})
 		}
 	}

@@ -28,12 +28,12 @@ func TestRefusedLoader(t *testing.T) {
 	asked := 0
 	rec := &reconciler{Config: Config{Refused: func(context.Context, *batchv1.Job) string { asked++; return quota }}, podless: podLists{gap: maxPodlessGap}}
 	r.Job.CreationTimestamp = metav1.NewTime(now.Add(time.Hour)) // the API server's clock is ahead
-	for _, after := range []time.Duration{0, patience - time.Second} {
+	for _, after := range []time.Duration{0, podlessDelay - time.Second} {
 		s.Now = now.Add(after)
 		rec.addRefusals(t.Context(), s.Observed)
 		require.Zero(t, asked, "it has just been created")
 	}
-	s.Now = now.Add(patience)
+	s.Now = now.Add(podlessDelay)
 	rec.addRefusals(t.Context(), s.Observed)
 	require.Equal(t, "its loader's pod is refused: "+quota, s.requirePlan().Status.Nodes[0].Message)
 	event := func(message string, at time.Time) corev1.Event {
@@ -99,7 +99,7 @@ func TestRefusedLoadersOfManyNodes(t *testing.T) {
 	asked := 0
 	rec := &reconciler{Config: Config{Refused: func(context.Context, *batchv1.Job) string { asked++; return "exceeded quota" }}, podless: podLists{gap: maxPodlessGap}}
 	rec.addRefusals(t.Context(), s.Observed)
-	s.Now = now.Add(patience)
+	s.Now = now.Add(podlessDelay)
 	rec.addRefusals(t.Context(), s.Observed)
 	require.Equal(t, maxInFull, asked)
 	out := s.requirePlan()

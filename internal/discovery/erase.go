@@ -161,7 +161,7 @@ func checkEmpty(f Found, owner *Owner) error {
 	if f.Kind != Device {
 		return checkEmptyDirectory(f, owner)
 	}
-	if err := disk.ReadsZero(f.Path); err != nil {
+	if err := disk.CheckZeroSamples(f.Path); err != nil {
 		return err
 	}
 	return durable.Sync(f.Path)

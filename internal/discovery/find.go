@@ -272,7 +272,7 @@ func (f *finder) inspectDirectory(ctx context.Context, one *Found, c Class, moun
 			return fmt.Errorf("it is a directory of a file system that is used elsewhere, too (%s); give the class directories: BindMounts", one.Root)
 		}
 	}
-	if slices.Contains(strings.Split(at.Options, ","), "ro") || slices.Contains(strings.Split(at.VFSOptions, ","), "ro") {
+	if slices.Contains(strings.Split(at.Options, ","), "ro") || slices.Contains(strings.Split(at.SuperOptions, ","), "ro") {
 		return errors.New("it is mounted read-only")
 	}
 	one.Number = unix.Mkdev(uint32(at.Major), uint32(at.Minor))

@@ -58,9 +58,9 @@ func checkKubeletFormat(device string, is content, c Class, e Entry) error {
 	if c.Block || is.known {
 		return nil
 	}
-	blank := disk.ReadsZero
+	blank := disk.CheckZeroSamples
 	if e.discarded() {
-		blank = disk.EndsReadZero
+		blank = disk.CheckZeroEnds
 	}
 	if err := blank(device); err != nil {
 		return fmt.Errorf("kubelet would format it, because no file system was found on it: %w; or give its class volumeMode: Block", err)

@@ -51,7 +51,7 @@ func checkUnmounted(f Found, mounts []*mountinfo.Info) error {
 
 // kernelHost queries the machine without running a program.
 var kernelHost = host{
-	Mounts: func() ([]*mountinfo.Info, error) { return mountinfo.Own(nil) },
+	Mounts: func() ([]*mountinfo.Info, error) { return mountinfo.ReadSelf(nil) },
 	Device: disk.OnHost().Device,
 	Number: disk.NumberOf,
 	Disks:  disk.OnHost().List,

@@ -1,5 +1,5 @@
 // Package disk lists the whole disks of a host as the kernel and udev show them. It opens no
-// device, except in ReadsZero and EndsReadZero, which may hang on a failing disk (see Reads).
+// device, except in CheckZeroSamples and CheckZeroEnds, which may hang on a failing disk (see Reads).
 package disk
 
 import (

@@ -114,7 +114,7 @@ func TestListOfWhatIsNotUnderstood(t *testing.T) {
 	}
 }
 
-func TestReadsZero(t *testing.T) {
+func TestCheckZeroSamples(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "disk")
 	for name, c := range map[string]struct {
 		size int64
@@ -139,7 +139,7 @@ func TestReadsZero(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, f.Close())
 			}
-			err := ReadsZero(file)
+			err := CheckZeroSamples(file)
 			if !c.full {
 				require.NoError(t, err)
 				return
@@ -148,7 +148,7 @@ func TestReadsZero(t *testing.T) {
 			require.ErrorContains(t, err, fmt.Sprintf("blkdiscard --zeroout %s", file))
 		})
 	}
-	require.ErrorContains(t, ReadsZero(file+"-gone"), "cannot tell whether it is blank")
+	require.ErrorContains(t, CheckZeroSamples(file+"-gone"), "cannot tell whether it is blank")
 	require.NoError(t, os.Truncate(file, 100))
-	require.ErrorContains(t, ReadsZero(file), "cannot tell whether it is blank")
+	require.ErrorContains(t, CheckZeroSamples(file), "cannot tell whether it is blank")
 }

@@ -12,21 +12,21 @@ import (
 )
 
 // ErrNotZero: the device holds bytes that are not zero.
-var ErrNotZero = errors.New("not blank")
+var ErrNotZero = errors.New("does not read as zeros")
 
-// samples is how many pieces of a device, of a MiB each, ReadsZero reads.
+// samples is how many pieces of a device, of a MiB each, CheckZeroSamples reads.
 const samples = 16
 
-// ReadsZero fails unless pieces of the device, including its first and its last MiB, contain
+// CheckZeroSamples fails unless pieces of the device, including its first and its last MiB, contain
 // nothing but zeros. A disk whose signatures were cleared still holds what somebody may want back,
-// and data without a signature is data. ReadsZero opens the device exclusively, and drops the page
-// cache's older view of it.
-func ReadsZero(path string) error { return readsZero(path, samples) }
+// and data without a signature is data. CheckZeroSamples opens the device exclusively, and drops the
+// page cache's older view of it.
+func CheckZeroSamples(path string) error { return checkZero(path, samples) }
 
-// EndsReadZero is ReadsZero for the first and the last MiB alone.
-func EndsReadZero(path string) error { return readsZero(path, 2) }
+// CheckZeroEnds is CheckZeroSamples for the first and the last MiB alone.
+func CheckZeroEnds(path string) error { return checkZero(path, 2) }
 
-func readsZero(path string, pieces int64) error {
+func checkZero(path string, pieces int64) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_EXCL, 0)
 	if errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("device %s: cannot tell whether it is blank, so it is not touched: it is in use (the kernel lets nobody else open it)", path)

@@ -18,7 +18,8 @@ import (
 const (
 	cryptPrefix = "flexlvm-crypt-"
 	blockPrefix = "flexlvm-block-"
-	// It begins with blockPrefix, by which LVM's filters go: both devices show what a pod writes.
+	// blockCryptPrefix begins with blockPrefix, so that the LVM filters that exclude blockPrefix exclude this
+	// mapping, too: pods write the content of both.
 	blockCryptPrefix = blockPrefix + "crypt-"
 	// cryptUUID begins the device-mapper UUID of a mapping that cryptsetup opens; the container's
 	// UUID without its hyphens and the mapping's name follow.

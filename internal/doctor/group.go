@@ -66,7 +66,7 @@ func judgeGroup(check string, g lvm.VolumeGroup, pools []lvm.ThinPool) []Finding
 		all = fail(check, "it is exported, so LVM activates and changes nothing in it", fmt.Sprintf("run `vgimport %s`, unless its disks are to leave this node", g.Name))
 	case g.Missing > 0:
 		all = fail(check, fmt.Sprintf("%d of %s missing", g.Missing, volume.Pluralize(g.Devices, "device is", "devices are")), "bring the disks back; `pvs` and `vgs -o +devices` show which; a disk that is back and still shown as missing needs `vgextend --restoremissing`, see docs/disk-loss.md#the-disk-is-dead. No volume can be made or grown until then")
-	case percent(own, g.Size) >= lowSpace && percent(g.Free, own) < lowSpace:
+	case volume.Percent(own, g.Size) >= lowSpace && volume.Percent(g.Free, own) < lowSpace:
 		all = warn(check, fmt.Sprintf("%s free of %s", g.Free, g.Size), fmt.Sprintf("make room, or add a device with `vgextend --metadatasize 16m %s DEVICE`", g.Name))
 	}
 	if g.Extent > volume.DefaultExtent {
@@ -84,7 +84,7 @@ func judgeGroup(check string, g lvm.VolumeGroup, pools []lvm.ThinPool) []Finding
 func judgeMetadata(check string, g lvm.VolumeGroup) []Finding {
 	const do = "once 10 % or less is free, the node daemon evicts released volumes for it; if these are not enough, delete claims that nobody needs (never logical volumes by hand), or move to a group with a larger area: LVM cannot enlarge it (`flexlvm vg create --metadata-size`)"
 	usable := g.MetadataSize / 2
-	left := percent(g.MetadataFree, usable)
+	left := volume.Percent(g.MetadataFree, usable)
 	detail := fmt.Sprintf("%s free of %s usable (%d %%)", g.MetadataFree, usable, left)
 	switch {
 	case g.MetadataFree <= 0:
@@ -98,13 +98,6 @@ func judgeMetadata(check string, g lvm.VolumeGroup) []Finding {
 		return warn(check, fmt.Sprintf("the area has %s, enough for some hundreds of volumes", g.MetadataSize), "if this node is to hold more, make its group with `flexlvm vg create`")
 	}
 	return ok(check, detail)
-}
-
-func percent(part, whole volume.Bytes) int64 {
-	if whole <= 0 {
-		return 0
-	}
-	return int64(part) * 100 / int64(whole)
 }
 
 // checkDevicesFile checks LVM's devices file, which hides every device that it does not list, and with them

@@ -44,7 +44,7 @@ func judgeThinPool(p lvm.ThinPool) []Finding {
 	if why := p.Unfit(); why != "" {
 		return fail(check, why, "do as it says; until then no volume is promised in it")
 	}
-	data, metadata := percent(p.Used, p.Size), percent(p.MetadataUsed, p.Metadata)
+	data, metadata := volume.Percent(p.Used, p.Size), volume.Percent(p.MetadataUsed, p.Metadata)
 	switch {
 	case metadata >= highThin:
 		return warn(check, fmt.Sprintf("its metadata is %d %% full; once it is full the pool must be repaired by hand", metadata),

@@ -31,7 +31,7 @@ func judgeVolume(v inventory.Volume) []Finding {
 	case v.State == volume.Doomed:
 		return warn(check, "its removal has begun and is not finished", "nothing: the node daemon finishes it, and first wipes the volume if its class says so")
 	case v.State == volume.Creating && !v.Open:
-		// The tags may be all that is missing: a pod may have written to it (see node.Engine.wasPublished).
+		// The tags may be all that is missing: a pod may have written to it (see node.Engine.isRecorded).
 		return warn(check, "in state creating: its first mount was interrupted, perhaps only its last step, so it may hold data",
 			fmt.Sprintf("nothing: the next mount or the node daemon finishes it. If nobody needs it: `flexlvm volumes forget %s`", v.Name))
 	case v.State == "":

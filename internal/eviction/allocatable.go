@@ -26,7 +26,7 @@ func (p *planner) allocatable(pool *poolPlan) volume.Bytes {
 	for k, charge := range p.charges(pool) {
 		// The room of a volume that is being removed is in pending already.
 		if v, made := p.index.volumes[k]; made && !p.view.isBeingRemoved(v) {
-			sum += min(v.DeviceSize, charge)
+			sum += min(v.Allocated, charge)
 		}
 	}
 	return sum

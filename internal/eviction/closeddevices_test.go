@@ -15,8 +15,8 @@ import (
 // onClosed places a volume on a device that LVM may not allocate from.
 func onClosed(gib int) func(*inventory.Volume) {
 	return func(v *inventory.Volume) {
-		v.DeviceSize = volume.Bytes(gib) * volume.GiB
-		v.ByDevice = map[string]volume.Bytes{"/dev/closed": v.DeviceSize}
+		v.Allocated = volume.Bytes(gib) * volume.GiB
+		v.ByDevice = map[string]volume.Bytes{"/dev/closed": v.Allocated}
 	}
 }
 
@@ -90,7 +90,7 @@ func TestPlanReplicasOnAClosedDevice(t *testing.T) {
 		s.View.Volumes = s.View.Volumes[:1]
 		place := onClosed(25)
 		if name == "open" {
-			place = func(v *inventory.Volume) { v.ByDevice = map[string]volume.Bytes{deviceName(0): v.DeviceSize} }
+			place = func(v *inventory.Volume) { v.ByDevice = map[string]volume.Bytes{deviceName(0): v.Allocated} }
 		}
 		s.Replica("replica", 25, func(v *inventory.Volume, _ *persistentvolume.Volume) { place(v) })
 		s.PersistentVolume("wanted", 12)

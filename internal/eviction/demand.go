@@ -86,13 +86,13 @@ func (p *planner) need(c *persistentvolume.Volume) volume.Bytes {
 		return 0 // a snapshot is never written, and never grows
 	case pool.Thin != nil:
 		// It needs what it was promised and has not written; see addShared for the rest.
-		return max(0, c.Charge().In(pool.Extent)-v.DeviceSize)
+		return max(0, c.Charge().In(pool.Extent)-v.Allocated)
 	case v.Size >= c.Promised():
 		// The tag says that it is as large as promised. A later release that would make the device larger must
 		// not evict any data for that.
 		return 0
 	}
-	return max(0, v.Takes(device, extent)-v.DeviceSize)
+	return max(0, v.Takes(device, extent)-v.Allocated)
 }
 
 // usable reports whether a pod can use the volume of a PersistentVolume here. It cannot if that is released, or
@@ -116,7 +116,7 @@ func (p *planner) thinGrowth(c *persistentvolume.Volume) volume.Bytes {
 	if !exists || !p.usable(c) || p.byName[c.Pool()].Thin == nil || v.State != volume.Ready || v.Size >= c.Promised() {
 		return 0
 	}
-	return max(0, c.DeviceSize(c.Promised())-v.FullSize)
+	return max(0, c.DeviceSize(c.Promised())-v.AllocatedWhenFull)
 }
 
 // waiting returns the PersistentVolumes whose demands a pool cannot meet even after all possible evictions. It serves

@@ -32,11 +32,11 @@ func deviceName(i int) string { return fmt.Sprintf("/dev/sd%c", 'a'+i) }
 // lies places a volume on devices, with the given GiB on each.
 func lies(s *evictiontest.Scene, on ...int) func(*inventory.Volume) {
 	return func(v *inventory.Volume) {
-		v.ByDevice, v.DeviceSize = map[string]volume.Bytes{}, 0
+		v.ByDevice, v.Allocated = map[string]volume.Bytes{}, 0
 		for i, held := range on {
 			if bytes := volume.Bytes(held) * volume.GiB; held > 0 {
 				v.ByDevice[deviceName(i)] = bytes
-				v.DeviceSize += bytes
+				v.Allocated += bytes
 				s.PoolNamed("flexlvm").DeviceFree[i] -= bytes
 			}
 		}
@@ -49,7 +49,7 @@ func wide(layout volume.Layout, share int) func(*persistentvolume.Volume) {
 		c.Shape = volume.Spec{Layout: layout}.Shape()
 		bytes := volume.Bytes(share) * volume.GiB
 		c.Size = volume.Largest(slices.Repeat([]volume.Bytes{bytes}, c.Shape.Devices()), volume.Spec{Layout: layout}, volume.DefaultExtent)
-		c.Charged = c.Shape.Takes(volume.DeviceSize(c.Size, 0), volume.DefaultExtent)
+		c.Charged = c.Shape.Takes(volume.XFSDeviceSize(c.Size, 0), volume.DefaultExtent)
 	}
 }
 
@@ -202,7 +202,7 @@ func fits(free []volume.Bytes, wants []persistentvolume.Volume) bool {
 		}
 		return c.Charged <= sum
 	}
-	share := c.Shape.Share(volume.DeviceSize(c.Size, 0), volume.DefaultExtent)
+	share := c.Shape.Share(volume.XFSDeviceSize(c.Size, 0), volume.DefaultExtent)
 	for i := range free {
 		for j := range i {
 			left := slices.Clone(free)

@@ -64,7 +64,7 @@ func (x *index) referenced(v *inventory.Volume) bool {
 func (p *poolPlan) healthy(v *inventory.Volume) bool { return v.Problem == "" && p.problem == "" }
 
 // busy reports whether a volume is in use on the node, or has snapshots that need it.
-func busy(v *inventory.Volume) bool { return v.InUse() || v.Origin }
+func busy(v *inventory.Volume) bool { return v.InUse() || v.HasSnapshots }
 
 // datesKnown reports whether it is known when a volume was created and last used.
 func datesKnown(v *inventory.Volume) bool { return !v.Created.IsZero() && !v.LastUsed.IsZero() }

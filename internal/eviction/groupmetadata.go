@@ -24,7 +24,7 @@ const sector volume.Bytes = 512
 // the metadata next to the previous one.
 func MetadataUsedPercent(p inventory.Pool) int {
 	usable := p.MetadataSize / 2
-	return percent(max(0, usable-p.MetadataFree), usable)
+	return volume.Percent(max(0, usable-p.MetadataFree), usable)
 }
 
 // metadataExcess returns how much of a group's LVM metadata area must become free before the group takes new volumes
@@ -64,7 +64,7 @@ func (p *planner) evictForMetadata(pool *poolPlan) []Eviction {
 	v := candidates[0]
 	return []Eviction{{
 		Volume: *v, Reason: ReasonLVMMetadata,
-		Message: fmt.Sprintf("%s; evicting this volume frees some of it, and %s of room: %s", metadataFull(pool.Pool), v.DeviceSize, p.describeIdle(v)),
+		Message: fmt.Sprintf("%s; evicting this volume frees some of it, and %s of room: %s", metadataFull(pool.Pool), v.Allocated, p.describeIdle(v)),
 	}}
 }
 

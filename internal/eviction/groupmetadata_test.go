@@ -57,7 +57,7 @@ func TestPlanLVMMetadata(t *testing.T) {
 		"copies count":      {func(s thinScene) { useMetadata(s.Scene, 3*sector-1); mirrored(s.volumeNamed("new")) }, []string{"LVMMetadata old"}},
 		"copies not enough": {func(s thinScene) { useMetadata(s.Scene, 3*sector); mirrored(s.volumeNamed("new")) }, []string{}},
 		"thin":              {func(s thinScene) { useMetadata(s.Scene, 0); evictiontest.LastUsed(20)(s.volumeNamed("thin")) }, []string{"LVMMetadata thin"}},
-		"it holds no room":  {func(s thinScene) { useMetadata(s.Scene, 0); s.volumeNamed("old").DeviceSize = 0 }, []string{"LVMMetadata old"}},
+		"it holds no room":  {func(s thinScene) { useMetadata(s.Scene, 0); s.volumeNamed("old").Allocated = 0 }, []string{"LVMMetadata old"}},
 		"what a thin pool holds is unknown": {func(s thinScene) {
 			useMetadata(s.Scene, sector)
 			s.PoolNamed(thinPool).Thin.Known = false

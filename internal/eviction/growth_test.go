@@ -17,11 +17,11 @@ func TestPlanEvictsForPromisedGrowth(t *testing.T) {
 	plan := func(change func(*persistentvolume.Volume)) eviction.PoolResult {
 		s := evictiontest.New()
 		s.PersistentVolume("a", 10, func(c *persistentvolume.Volume) {
-			c.Size, c.Charged = 10*volume.GiB, volume.DeviceSize(10*volume.GiB, 0)
+			c.Size, c.Charged = 10*volume.GiB, volume.XFSDeviceSize(10*volume.GiB, 0)
 			change(c)
 		})
 		s.Volume("a", volume.Ready, 0, func(v *inventory.Volume) {
-			v.Size, v.DeviceSize = 10*volume.GiB, volume.DeviceSize(10*volume.GiB, 0)
+			v.Size, v.Allocated = 10*volume.GiB, volume.XFSDeviceSize(10*volume.GiB, 0)
 		})
 		result := s.Plan()
 		require.Len(t, result.Pools, 1)
@@ -31,7 +31,7 @@ func TestPlanEvictsForPromisedGrowth(t *testing.T) {
 	promised := plan(func(c *persistentvolume.Volume) { c.Growing = 20 * volume.GiB })
 	granted := plan(func(c *persistentvolume.Volume) { *c = c.Grown(20 * volume.GiB) })
 	require.Zero(t, settled.Promised)
-	require.Equal(t, volume.DeviceSize(20*volume.GiB, 0)-volume.DeviceSize(10*volume.GiB, 0), promised.Promised)
+	require.Equal(t, volume.XFSDeviceSize(20*volume.GiB, 0)-volume.XFSDeviceSize(10*volume.GiB, 0), promised.Promised)
 	require.Equal(t, granted.Promised, promised.Promised)
 	require.Equal(t, settled.Allocatable, promised.Allocatable, "whoever takes off the charges takes the growth off")
 }
@@ -42,16 +42,16 @@ func TestThinGrowthNeedsRoomAtOneMoment(t *testing.T) {
 	grows := func(to volume.Bytes) (volume.Bytes, []eviction.Eviction) {
 		s := newThinScene()
 		for _, name := range []string{"old-1", "old-2", "old-3", "old-4"} {
-			s.thin(name, volume.Unreferenced, 20, func(v *inventory.Volume) { v.DeviceSize = 20 * volume.GiB })
+			s.thin(name, volume.Unreferenced, 20, func(v *inventory.Volume) { v.Allocated = 20 * volume.GiB })
 		}
 		s.thin("a", volume.Ready, 0, func(v *inventory.Volume) {
-			v.Size, v.FullSize, v.DeviceSize = 10*volume.GiB, volume.DeviceSize(10*volume.GiB, 0), 10*volume.GiB
+			v.Size, v.AllocatedWhenFull, v.Allocated = 10*volume.GiB, volume.XFSDeviceSize(10*volume.GiB, 0), 10*volume.GiB
 		})
 		s.thinClaim("a", 10, func(c *persistentvolume.Volume) {
 			c.Shape.Ratio, c.Size, c.Charged, c.Growing = 10000, 10*volume.GiB, 2*volume.GiB, to
 		})
 		s.Policy.HighPercent = 100
-		need := volume.DeviceSize(to, 0) - volume.DeviceSize(10*volume.GiB, 0)
+		need := volume.XFSDeviceSize(to, 0) - volume.XFSDeviceSize(10*volume.GiB, 0)
 		return need, s.Plan().Evictions
 	}
 	need, evicted := grows(30 * volume.GiB) // 10 GiB are free

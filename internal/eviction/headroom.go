@@ -120,7 +120,7 @@ func (p *planner) headroom(pool *poolPlan, recent []*inventory.Volume) volume.By
 	}
 	var sum volume.Bytes
 	for _, v := range recent[:min(len(recent), maxRecent)] {
-		sum += v.DeviceSize
+		sum += v.Allocated
 	}
 	return min(sum, maxAutoHeadroom(pool.Pool))
 }
@@ -140,7 +140,7 @@ func RecentInUse(view View, pool inventory.Pool) (out []inventory.Volume) {
 			break
 		}
 		out = append(out, *v)
-		sum += v.DeviceSize
+		sum += v.Allocated
 	}
 	return out
 }

@@ -108,7 +108,7 @@ func evictedLater(s *evictiontest.Scene, r eviction.Result) eviction.Result {
 		for _, v := range s.View.Volumes {
 			gone := v.State == volume.Doomed && v.Problem == "" || slices.ContainsFunc(r.Evictions, func(e eviction.Eviction) bool { return e.Volume.UUID == v.UUID })
 			if gone && v.Pool() == p.Name && v.Cluster == s.View.Cluster {
-				after.Pools[i].Free += v.DeviceSize
+				after.Pools[i].Free += v.Allocated
 				after.Volumes = slices.DeleteFunc(after.Volumes, func(other inventory.Volume) bool { return other.UUID == v.UUID })
 			}
 		}

@@ -37,17 +37,17 @@ func (p *planner) describeIdle(v *inventory.Volume) string {
 }
 
 func (p *planner) whyImmediate(v *inventory.Volume) string {
-	return fmt.Sprintf("its class says reclaim: immediate; evicting it frees %s: %s", v.DeviceSize, p.describeIdle(v))
+	return fmt.Sprintf("its class says reclaim: immediate; evicting it frees %s: %s", v.Allocated, p.describeIdle(v))
 }
 
 func (p *planner) whyReplica(v *inventory.Volume, c *persistentvolume.Volume) string {
 	return fmt.Sprintf("volumes promised on this node needed room, and no pod here used this replica of dataset %s/%s, whose eviction was requested %s, and evicting it frees %s; it is loaded again where there is room: it was last used %s",
-		v.Namespace, c.Replica.Owner, ago(p.view.Now, c.Replica.Asked), v.DeviceSize, ago(p.view.Now, v.LastUsed))
+		v.Namespace, c.Replica.Owner, ago(p.view.Now, c.Replica.Asked), v.Allocated, ago(p.view.Now, v.LastUsed))
 }
 
 func (p *planner) whyMaxAge(v *inventory.Volume) string {
 	return fmt.Sprintf("nobody has wanted it for longer than %s; evicting it frees %s: %s",
-		duration.HumanDuration(p.policy.MaxAge), v.DeviceSize, p.describeIdle(v))
+		duration.HumanDuration(p.policy.MaxAge), v.Allocated, p.describeIdle(v))
 }
 
 // whyPromised describes for which volumes room is made.
@@ -122,7 +122,7 @@ func (p *planner) orphanAdvice(v *inventory.Volume) string {
 // setPressure sets whether a pool is under pressure, before any evictions.
 func (p *planner) setPressure(pool *poolPlan) {
 	used := max(0, pool.Size-pool.Free)
-	pool.result.UsedPercent = percent(used, pool.Size)
+	pool.result.UsedPercent = volume.Percent(used, pool.Size)
 	var why []string
 	if p.full(pool, used) {
 		why = append(why, p.describeUse(pool, used))

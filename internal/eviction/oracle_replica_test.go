@@ -66,7 +66,7 @@ func (o oracle) checkReplicaEvictions(t *testing.T, seed uint64, got eviction.Re
 		require.True(t, o.leaves(v), "seed %d: replica %s must stay", seed, v.Name)
 		require.False(t, seen[v.UUID], "seed %d: %s goes twice", seed, v.Name)
 		seen[v.UUID] = true
-		require.Contains(t, f.Message, v.DeviceSize.String())
+		require.Contains(t, f.Message, v.Allocated.String())
 		if before, found := last[v.Pool()]; found && before.PersistentVolume.Replica.Asked.Equal(f.PersistentVolume.Replica.Asked) {
 			require.LessOrEqual(t, before.Volume.LastUsed, v.LastUsed, "seed %d", seed)
 		}
@@ -74,7 +74,7 @@ func (o oracle) checkReplicaEvictions(t *testing.T, seed uint64, got eviction.Re
 	}
 	for _, v := range o.view.Volumes {
 		after, found := last[v.Pool()]
-		if found && o.leaves(v) && !seen[v.UUID] && v.DeviceSize > 0 {
+		if found && o.leaves(v) && !seen[v.UUID] && v.Allocated > 0 {
 			if c, _ := o.only(v); !c.Replica.Asked.IsZero() || after.PersistentVolume.Replica.Asked.IsZero() {
 				require.LessOrEqual(t, after.Volume.LastUsed, v.LastUsed, "seed %d: %s goes before %s", seed, v.Name, after.Volume.Name)
 			}
@@ -115,7 +115,7 @@ func (o oracle) checkReplicaEvictionsHelp(t *testing.T, seed uint64, got evictio
 	reach := p.Pool.Free
 	for _, v := range o.view.Volumes {
 		if v.Pool() == p.Pool.Name && (o.doomed(v) || o.going(v) || o.candidate(v)) {
-			reach += v.DeviceSize
+			reach += v.Allocated
 		}
 	}
 	for _, need := range theirs.needs(p.Pool) {
@@ -125,9 +125,9 @@ func (o oracle) checkReplicaEvictionsHelp(t *testing.T, seed uint64, got evictio
 		return false
 	}
 	for _, f := range leaving {
-		reach += f.Volume.DeviceSize
+		reach += f.Volume.Allocated
 	}
-	last := leaving[len(leaving)-1].Volume.DeviceSize
+	last := leaving[len(leaving)-1].Volume.Allocated
 	needs := wants.needs(p.Pool)
 	require.Less(t, unmet(p.Pool, needs, reach), unmet(p.Pool, needs, reach-last), "seed %d: nobody is served by the last replica of pool %s", seed, p.Pool.Name)
 	return true

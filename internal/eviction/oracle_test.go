@@ -41,7 +41,7 @@ func (o oracle) untouchable(v inventory.Volume) bool {
 		}
 	}
 	return o.closed(v.Group) || slices.Contains(o.view.Unreadable, string(v.Name)) || v.Cluster != o.view.Cluster ||
-		v.Open || len(v.Mounts) > 0 || v.Origin || v.Problem != "" ||
+		v.Open || len(v.Mounts) > 0 || v.HasSnapshots || v.Problem != "" ||
 		v.State == volume.Retained || v.State == volume.Doomed
 }
 
@@ -97,10 +97,10 @@ func (o oracle) needs(pool inventory.Pool) (needs []volume.Bytes) {
 			continue
 		}
 		v := o.view.Volumes[i]
-		grown := volume.DeviceSize(c.Size, c.Inodes) - v.DeviceSize
+		grown := volume.XFSDeviceSize(c.Size, c.Inodes) - v.Allocated
 		wanted := v.Size < c.Size
 		if pool.Thin != nil {
-			grown, wanted = c.Charged-v.DeviceSize, true
+			grown, wanted = c.Charged-v.Allocated, true
 		}
 		if (v.State == volume.Ready || v.State == volume.Creating) && v.Cluster == c.Cluster && wanted && grown > 0 {
 			needs = append(needs, grown)
@@ -129,7 +129,7 @@ func (o oracle) overwritten(pool inventory.Pool) volume.Bytes {
 			return v.Group == c.Group && v.Name == c.Volume && c.Kind != volume.Dataset && c.Pool() == pool.Name &&
 				usable && !o.gone(c) && c.Cluster == v.Cluster && c.Cluster != "another"
 		})
-		held := v.DeviceSize
+		held := v.Allocated
 		if i >= 0 && (v.State == volume.Ready || v.State == volume.Creating) {
 			held = min(held, o.view.PersistentVolumes[i].Charged)
 			claimed += held
@@ -171,7 +171,7 @@ func (o oracle) checkEach(t *testing.T, seed uint64, got eviction.Result) {
 		require.False(t, o.untouchable(e.Volume), "seed %d: %s must stay", seed, e.Volume.Name)
 		require.False(t, seen[e.Volume.UUID], "seed %d: %s goes twice", seed, e.Volume.Name)
 		seen[e.Volume.UUID] = true
-		require.Contains(t, e.Message, e.Volume.DeviceSize.String())
+		require.Contains(t, e.Message, e.Volume.Allocated.String())
 		require.Contains(t, e.Message, string(e.Volume.Name))
 		require.False(t, strings.Contains(e.Message, "%!"), e.Message)
 		if e.Reason == eviction.ReasonOrphan {
@@ -200,7 +200,7 @@ func (o oracle) checkPool(t *testing.T, seed uint64, got eviction.Result, p evic
 	var left []inventory.Volume // candidates that are not evicted
 	for _, v := range o.view.Volumes {
 		if v.Pool() == p.Pool.Name && (o.doomed(v) || o.going(v)) {
-			coming += v.DeviceSize
+			coming += v.Allocated
 		}
 		if v.Pool() == p.Pool.Name && o.candidate(v) {
 			left = append(left, v)
@@ -218,14 +218,14 @@ func (o oracle) checkPool(t *testing.T, seed uint64, got eviction.Result, p evic
 			require.LessOrEqual(t, last.Volume.LastUsed, e.Volume.LastUsed, "seed %d", seed)
 		}
 		if e.Reason != eviction.ReasonImmediate && e.Reason != eviction.ReasonMaxAge {
-			require.Positive(t, e.Volume.DeviceSize, "seed %d: %s gives nothing", seed, e.Volume.Name)
+			require.Positive(t, e.Volume.Allocated, "seed %d: %s gives nothing", seed, e.Volume.Name)
 			last = e
 		}
 		if o.lastForPromises(got.Evictions, i) {
-			require.Greater(t, unmet(p.Pool, needs, coming), unmet(p.Pool, needs, coming+e.Volume.DeviceSize),
+			require.Greater(t, unmet(p.Pool, needs, coming), unmet(p.Pool, needs, coming+e.Volume.Allocated),
 				"seed %d: without %s as many promises would be served", seed, e.Volume.Name)
 		}
-		coming += e.Volume.DeviceSize
+		coming += e.Volume.Allocated
 	}
 	if p.Pool.Thin != nil && !p.Pool.Thin.Known {
 		require.Nil(t, last, "seed %d: nobody knows how full the pool is", seed)
@@ -237,9 +237,9 @@ func (o oracle) checkPool(t *testing.T, seed uint64, got eviction.Result, p evic
 	}
 	var room volume.Bytes
 	for _, v := range left {
-		room += v.DeviceSize
+		room += v.Allocated
 		require.NotEqual(t, volume.ReclaimImmediate, v.Reclaim, "seed %d: %s should go at once", seed, v.Name)
-		if last != nil && v.DeviceSize > 0 {
+		if last != nil && v.Allocated > 0 {
 			require.NotEqual(t, eviction.ReasonOrphan, last.Reason, "seed %d: %s goes before any orphan", seed, v.Name)
 			require.LessOrEqual(t, last.Volume.LastUsed, v.LastUsed, "seed %d: %s goes before %s", seed, v.Name, last.Volume.Name)
 		}
@@ -248,7 +248,7 @@ func (o oracle) checkPool(t *testing.T, seed uint64, got eviction.Result, p evic
 	n := served(needs, coming)
 	for _, f := range got.ReplicaEvictions { // these count as coming before the thresholds are checked
 		if f.Volume.Pool() == p.Pool.Name {
-			coming += f.Volume.DeviceSize
+			coming += f.Volume.Allocated
 		}
 	}
 	if !o.uses(p.Pool) && len(needs) == 0 {
@@ -320,7 +320,7 @@ func (o oracle) beyondLow(p inventory.Pool, room volume.Bytes) bool {
 func (o oracle) overcommitted(p inventory.Pool, room volume.Bytes) bool {
 	for _, v := range o.view.Volumes {
 		if v.Pool() == p.Name && v.Active && v.Kind != volume.Snapshot && (v.State == volume.Ready || v.State == volume.Creating) {
-			room -= max(0, v.FullSize-v.DeviceSize)
+			room -= max(0, v.AllocatedWhenFull-v.Allocated)
 		}
 	}
 	return p.Thin != nil && room < -p.Size/5000

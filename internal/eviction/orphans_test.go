@@ -119,7 +119,7 @@ func TestPlanEvictsOrphans(t *testing.T) {
 			[]string{"HighThreshold un", "Orphan o1"}},
 		"open":           {28, one(func(v *inventory.Volume) { v.Open = true }), []string{"Promised un", "Orphan o2"}},
 		"mounted":        {28, one(func(v *inventory.Volume) { v.Mounts = []string{"/mnt"} }), []string{"Promised un", "Orphan o2"}},
-		"has snapshots":  {28, one(func(v *inventory.Volume) { v.Origin = true }), []string{"Promised un", "Orphan o2"}},
+		"has snapshots":  {28, one(func(v *inventory.Volume) { v.HasSnapshots = true }), []string{"Promised un", "Orphan o2"}},
 		"with a problem": {28, one(func(v *inventory.Volume) { v.Problem = "odd" }), []string{"Promised un", "Orphan o2"}},
 		"of today":       {28, one(func(v *inventory.Volume) { v.Created = evictiontest.HoursAgo(24) }), []string{"Promised un", "Orphan o2"}},
 		"used today":     {28, one(func(v *inventory.Volume) { v.LastUsed = evictiontest.HoursAgo(23) }), []string{"Promised un", "Orphan o2"}},

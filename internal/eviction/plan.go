@@ -251,12 +251,12 @@ func (p *planner) classifyDoomed(v *inventory.Volume, pool *poolPlan) {
 	}
 }
 
-// evictionOrder sorts the least recently used first, by the second, as in the NodeStorage; then the larger
-// first; then by name.
+// evictionOrder sorts the least recently used first, compared in whole seconds, as in the NodeStorage; then
+// the larger first; then by name.
 func evictionOrder(a, b *inventory.Volume) int {
 	return cmp.Or(
 		a.LastUsed.Truncate(time.Second).Compare(b.LastUsed.Truncate(time.Second)),
-		cmp.Compare(b.DeviceSize, a.DeviceSize),
+		cmp.Compare(b.Allocated, a.Allocated),
 		cmp.Compare(a.Name, b.Name),
 		cmp.Compare(a.UUID, b.UUID),
 	)

@@ -39,7 +39,7 @@ func TestPlanCandidates(t *testing.T) {
 		"with a problem":        {state: unreferenced, change: func(v *inventory.Volume) { v.Problem = "odd" }},
 		"open":                  {state: unreferenced, change: func(v *inventory.Volume) { v.Open = true }},
 		"mounted":               {state: unreferenced, change: func(v *inventory.Volume) { v.Mounts = []string{"/mnt"} }},
-		"has snapshots":         {state: unreferenced, change: func(v *inventory.Volume) { v.Origin = true }},
+		"has snapshots":         {state: unreferenced, change: func(v *inventory.Volume) { v.HasSnapshots = true }},
 		"of another cluster":    {state: unreferenced, change: func(v *inventory.Volume) { v.Cluster = "another" }},
 		"of no cluster":         {state: unreferenced, change: func(v *inventory.Volume) { v.Cluster = "" }},
 		"in half a group":       {state: unreferenced, scene: func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Missing = 1 }},
@@ -95,7 +95,7 @@ func TestPlanCandidates(t *testing.T) {
 		"in an exported group, at once": {state: unreferenced, change: evictiontest.Immediate, scene: func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Exported = true }},
 		"in half a group, immediate":    {state: unreferenced, change: evictiontest.Immediate, scene: func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Missing = 1 }},
 		"unreadable's name, immediate":  {state: unreferenced, change: evictiontest.Immediate, scene: func(s *evictiontest.Scene) { s.View.Unreadable = []string{"victim"} }},
-		"of no size":                    {state: unreferenced, change: func(v *inventory.Volume) { v.DeviceSize = 0 }},
+		"of no size":                    {state: unreferenced, change: func(v *inventory.Volume) { v.Allocated = 0 }},
 		"doomed, still under its names": {state: volume.Doomed},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -50,7 +50,7 @@ type amount struct {
 
 func (a *amount) add(v *inventory.Volume) {
 	a.volumes++
-	a.bytes += v.DeviceSize
+	a.bytes += v.Allocated
 }
 
 // MaxUnfinished is how many committed removals in a pool may fail before no more are begun to free its room.
@@ -68,15 +68,15 @@ func (p *planner) evictsForRoom(pool *poolPlan) bool {
 
 // addPending counts the room of a volume as about to be free.
 func (p *poolPlan) addPending(v *inventory.Volume) {
-	p.pending += v.DeviceSize
-	p.closedSoon += v.DeviceSize - p.frees(v)
+	p.pending += v.Allocated
+	p.closedSoon += v.Allocated - p.frees(v)
 	addOn(p.freeSoonOn, v)
 }
 
 // addFreed counts the room of a volume that this plan evicts.
 func (p *poolPlan) addFreed(v *inventory.Volume) {
-	p.freed += v.DeviceSize
-	p.closedSoon += v.DeviceSize - p.frees(v)
+	p.freed += v.Allocated
+	p.closedSoon += v.Allocated - p.frees(v)
 	p.evicted[v] = true
 	addOn(p.freeSoonOn, v)
 }
@@ -254,7 +254,7 @@ func (p *planner) evictForPromises(pool *poolPlan) []Eviction {
 func (p *planner) evictUntil(pool *poolPlan, need volume.Bytes, reason Reason, cause string) []Eviction {
 	n := 0
 	for ; need > 0 && n < len(pool.queue); n++ {
-		need -= pool.queue[n].DeviceSize
+		need -= pool.queue[n].Allocated
 	}
 	return p.evict(pool, slices.Clone(pool.queue[:n]), reason, cause)
 }
@@ -267,19 +267,12 @@ func (p *planner) evict(pool *poolPlan, victims []*inventory.Volume, reason Reas
 		pool.addFreed(v)
 		e := Eviction{Volume: *v, Reason: reason}
 		if v.State == volume.Unreferenced {
-			e.Message = fmt.Sprintf("%s; evicting it frees %s: %s", cause, v.DeviceSize, p.describeIdle(v))
+			e.Message = fmt.Sprintf("%s; evicting it frees %s: %s", cause, v.Allocated, p.describeIdle(v))
 		} else {
 			e.Reason = ReasonOrphan
-			e.Message = fmt.Sprintf("%s, and nothing unreferenced is left; evicting this orphan frees %s: %s", cause, v.DeviceSize, p.describeOrphan(v))
+			e.Message = fmt.Sprintf("%s, and nothing unreferenced is left; evicting this orphan frees %s: %s", cause, v.Allocated, p.describeOrphan(v))
 		}
 		out = append(out, e)
 	}
 	return out
-}
-
-func percent(part, whole volume.Bytes) int {
-	if whole <= 0 {
-		return 0
-	}
-	return int(part * 100 / whole)
 }

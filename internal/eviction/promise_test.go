@@ -19,10 +19,10 @@ func TestPlanPromised(t *testing.T) {
 	}
 	// exact gives a volume the device that the driver creates for its size.
 	exact := func(b volume.Bytes) func(*inventory.Volume) {
-		return func(v *inventory.Volume) { v.Size, v.DeviceSize = b, volume.DeviceSize(b, 0) }
+		return func(v *inventory.Volume) { v.Size, v.Allocated = b, volume.XFSDeviceSize(b, 0) }
 	}
 	raid1 := volume.Spec{Size: 10 * volume.GiB, Layout: volume.Raid1}
-	growth := volume.DeviceSize(20*volume.GiB, 0) - volume.DeviceSize(10*volume.GiB, 0)
+	growth := volume.XFSDeviceSize(20*volume.GiB, 0) - volume.XFSDeviceSize(10*volume.GiB, 0)
 	for name, tt := range map[string]struct {
 		scene func(*evictiontest.Scene)
 		want  volume.Bytes
@@ -72,16 +72,16 @@ func TestPlanPromised(t *testing.T) {
 			s.PersistentVolume("a", 10, size(20*volume.GiB))
 			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) {
 				v.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 1}
-				v.DeviceSize = raid1.Charge()
+				v.Allocated = raid1.Charge()
 			})
 		}, 2 * growth},
 		"growing, its device has grown": {func(s *evictiontest.Scene) {
 			s.PersistentVolume("a", 10, size(20*volume.GiB))
-			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.DeviceSize += growth })
+			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.Allocated += growth })
 		}, 0},
 		"growing, half way": {func(s *evictiontest.Scene) {
 			s.PersistentVolume("a", 10, size(20*volume.GiB))
-			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.DeviceSize += volume.GiB })
+			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.Allocated += volume.GiB })
 		}, growth - volume.GiB},
 		"asked for less again": {func(s *evictiontest.Scene) {
 			s.PersistentVolume("a", 10, size(10*volume.GiB))
@@ -89,12 +89,12 @@ func TestPlanPromised(t *testing.T) {
 		}, 0},
 		"as large as asked, on a smaller device than today's": {func(s *evictiontest.Scene) {
 			s.PersistentVolume("a", 10, size(10*volume.GiB))
-			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.DeviceSize -= volume.GiB })
+			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.Allocated -= volume.GiB })
 		}, 0},
 		"growing, with inodes": {func(s *evictiontest.Scene) {
 			s.PersistentVolume("a", 10, size(20*volume.GiB), func(c *persistentvolume.Volume) { c.Inodes = 100 << 20 })
 			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB))
-		}, volume.DeviceSize(20*volume.GiB, 100<<20) - volume.DeviceSize(10*volume.GiB, 0)},
+		}, volume.XFSDeviceSize(20*volume.GiB, 100<<20) - volume.XFSDeviceSize(10*volume.GiB, 0)},
 		"growing, unreferenced": {func(s *evictiontest.Scene) {
 			s.PersistentVolume("a", 10, size(20*volume.GiB))
 			s.Volume("a", unreferenced, 0, exact(10*volume.GiB))

@@ -162,11 +162,11 @@ func randomVolume(s *evictiontest.Scene, r *rand.Rand, name, group string) {
 	state := pick(r, volume.Ready, volume.Ready, volume.Creating, unreferenced, unreferenced, unreferenced, volume.Retained, volume.Doomed)
 	size, shape := r.IntN(20), randomShape(r)
 	s.Volume(name, state, size, evictiontest.InGroup(volume.Group(group)), func(v *inventory.Volume) {
-		v.Shape, v.FullSize = shape, v.DeviceSize+volume.Bytes(r.IntN(20))*volume.GiB
+		v.Shape, v.AllocatedWhenFull = shape, v.Allocated+volume.Bytes(r.IntN(20))*volume.GiB
 		// There are few different times and sizes, so that ties occur.
 		v.LastUsed, v.Released = evictiontest.HoursAgo(float64(r.IntN(8))), evictiontest.HoursAgo(pick(r, 0.0, 0.5, 3, 60))
 		v.Created = evictiontest.HoursAgo(pick(r, 1.0, 100, 100))
-		v.Open, v.Origin = one(r, 12), one(r, 20)
+		v.Open, v.HasSnapshots = one(r, 12), one(r, 20)
 		if one(r, 12) {
 			v.Mounts = []string{"/mnt"}
 		}

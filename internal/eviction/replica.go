@@ -90,7 +90,7 @@ func (p *planner) evictReplicas(pool *poolPlan) []ReplicaEviction {
 		c := pool.replicas[at]
 		pool.replicas = slices.Delete(pool.replicas, at, at+1)
 		out = append(out, ReplicaEviction{Volume: *c.volume, PersistentVolume: *c.pv, Message: fmt.Sprintf("%s; evicting replica %s of dataset %s/%s frees %s: it was last used %s",
-			cause, c.volume.Name, c.pv.ClaimNamespace, c.pv.Replica.Owner, c.volume.DeviceSize, ago(p.view.Now, c.volume.LastUsed))})
+			cause, c.volume.Name, c.pv.ClaimNamespace, c.pv.Replica.Owner, c.volume.Allocated, ago(p.view.Now, c.volume.LastUsed))})
 		pool.addFreed(v)
 	}
 	return out

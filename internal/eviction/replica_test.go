@@ -54,7 +54,7 @@ func TestPlanKeepsReplicas(t *testing.T) {
 		"nobody knows who reads it": {change: func(_ *inventory.Volume, c *persistentvolume.Volume) { c.Replica.Readers = "" }},
 		"open":                      {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.Open = true }},
 		"mounted":                   {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.Mounts = []string{"/mnt"} }},
-		"snapshots hang on it":      {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.Origin = true }},
+		"snapshots hang on it":      {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.HasSnapshots = true }},
 		"a problem":                 {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.Problem = "odd" }},
 		"creating":                  {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.State = volume.Creating }},
 		"retained":                  {change: func(v *inventory.Volume, _ *persistentvolume.Volume) { v.State = volume.Retained }},

@@ -27,7 +27,7 @@ func (r *room) add(v *inventory.Volume) {
 // freesOn returns what LVM may allocate of the room of a volume once it is free: what is not on other devices than these.
 // If the devices are unknown, that is all.
 func freesOn(on map[string]volume.Bytes, v *inventory.Volume) volume.Bytes {
-	out := v.DeviceSize
+	out := v.Allocated
 	for device, held := range v.ByDevice {
 		if _, usable := on[device]; on != nil && !usable {
 			out -= held

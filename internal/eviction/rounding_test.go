@@ -22,7 +22,7 @@ func TestMessagesOfThinPoolsAreRounded(t *testing.T) {
 	messages := func(written volume.Bytes) (string, string) {
 		s := newThinScene()
 		s.thinClaim("claim", 150)
-		s.thin("claim", volume.Ready, 150, func(v *inventory.Volume) { v.DeviceSize = 86*volume.GiB + written })
+		s.thin("claim", volume.Ready, 150, func(v *inventory.Volume) { v.Allocated = 86*volume.GiB + written })
 		s.PoolNamed(thinPool).Free = 14*volume.GiB - written
 		s.thinClaim("new", 20)
 		r := s.result(t)

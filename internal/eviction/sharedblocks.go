@@ -9,7 +9,7 @@ import (
 )
 
 // addShared counts the blocks of thin volumes that PersistentVolumes are promised and seem to have written, but
-// that are shared. A volume's DeviceSize counts the blocks that it shares with its copies and snapshots, and
+// that are shared. A volume's Allocated counts the blocks that it shares with its copies and snapshots, and
 // overwriting such a block allocates a new one from the pool.
 //
 // It is not known which volumes share blocks, only that all together hold more than the pool has in use. Other
@@ -19,8 +19,8 @@ import (
 //
 // Snapshots are never written, so the sum is at most what all other volumes have written.
 //
-// Evicting a volume that shares blocks frees less than its DeviceSize, but this sum falls by the difference, so a
-// plan may count on all of DeviceSize.
+// Evicting a volume that shares blocks frees less than its Allocated, but this sum falls by the difference, so a
+// plan may count on all of Allocated.
 func (p *planner) addShared() {
 	promised := p.writtenOfCharges()
 	for _, pool := range p.pools {
@@ -39,7 +39,7 @@ func (p *planner) addShared() {
 					overwritten += charged
 				}
 			} else if v.Active { // LVM does not report what an inactive volume holds
-				others += v.DeviceSize
+				others += v.Allocated
 			}
 		}
 		shared := min(written-max(0, pool.Size-pool.Free-others), overwritten)
@@ -59,7 +59,7 @@ func (p *planner) writtenOfCharges() map[*inventory.Volume]volume.Bytes {
 		if !made || c.Kind == volume.Dataset || !p.usable(c) || !isVolumeOf(v, c) || v.Pool() != c.Pool() {
 			continue
 		}
-		out[v] = max(out[v], min(v.DeviceSize, c.Charge().In(p.byName[c.Pool()].Extent)))
+		out[v] = max(out[v], min(v.Allocated, c.Charge().In(p.byName[c.Pool()].Extent)))
 	}
 	return out
 }

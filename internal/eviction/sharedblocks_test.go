@@ -19,7 +19,7 @@ import (
 
 // holds sets how many GiB a thin volume holds.
 func holds(n int) func(*inventory.Volume) {
-	return func(v *inventory.Volume) { v.DeviceSize = volume.Bytes(n) * volume.GiB }
+	return func(v *inventory.Volume) { v.Allocated = volume.Bytes(n) * volume.GiB }
 }
 
 // shares makes volumes share n GiB, which are counted in both and in use once.

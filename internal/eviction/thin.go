@@ -38,22 +38,22 @@ func (p *planner) thinAllocatable(pool *poolPlan) volume.Bytes {
 		if !pool.Holds(v) {
 			continue
 		}
-		held += v.DeviceSize
+		held += v.Allocated
 		charge, named := charges[KeyOf(v)]
 		switch {
 		case named && evictableReplicas[v]:
 			left += charge // subtracted again with those of all PersistentVolumes
 		case named:
-			left -= max(0, v.DeviceSize-charge)
+			left -= max(0, v.Allocated-charge)
 		case evictable[v], p.view.aboutToBeFree(v):
 		case v.State == volume.Unreferenced, v.State == volume.Doomed:
-			left -= v.DeviceSize
+			left -= v.Allocated
 		default:
-			left -= max(v.DeviceSize, v.FullSize)
+			left -= max(v.Allocated, v.AllocatedWhenFull)
 		}
 	}
 	used := pool.Size - pool.Free
-	others := min(pool.Thin.Others+pool.Thin.OthersUnreported, used)
+	others := min(pool.Thin.Others+pool.Thin.Unreported, used)
 	return max(0, left-max(0, others, used-held-slack))
 }
 
@@ -69,18 +69,18 @@ func (p *planner) unwritten(pool *poolPlan) (sum volume.Bytes) {
 		v := &p.view.Volumes[i]
 		writable := (v.State == volume.Ready || v.State == volume.Creating) && v.Kind != volume.Snapshot
 		if pool.Holds(v) && writable && v.Active {
-			sum += max(0, v.FullSize-v.DeviceSize)
+			sum += max(0, v.AllocatedWhenFull-v.Allocated)
 		}
 	}
 	return sum
 }
 
 // ThinUsedPercent returns how full a thin pool's data area is.
-func ThinUsedPercent(p inventory.Pool) int { return percent(p.Size-p.Free, p.Size) }
+func ThinUsedPercent(p inventory.Pool) int { return volume.Percent(p.Size-p.Free, p.Size) }
 
 // ThinMetadataUsedPercent returns how full a thin pool's metadata area is.
 func ThinMetadataUsedPercent(p inventory.Pool) int {
-	return percent(p.Thin.MetadataUsed, p.Thin.Metadata)
+	return volume.Percent(p.Thin.MetadataUsed, p.Thin.Metadata)
 }
 
 // thinClosed returns why no new volume may be promised in a thin pool; empty if one may. What evictable volumes
@@ -97,7 +97,7 @@ func (p *planner) thinClosed(pool *poolPlan) string {
 	if p.evictsForRoom(pool) {
 		kept -= evictable
 	}
-	used := percent(max(0, kept), pool.Size)
+	used := volume.Percent(max(0, kept), pool.Size)
 	switch {
 	case used < p.policy.ThinDataPercent:
 		return p.thinMetadataFull(pool)

@@ -30,8 +30,8 @@ func newThinScene() thinScene {
 func (s thinScene) thin(name string, state volume.State, full int, change ...func(*inventory.Volume)) {
 	s.Volume(name, state, 3, append([]func(*inventory.Volume){func(v *inventory.Volume) {
 		v.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}
-		v.FullSize = volume.Bytes(full) * volume.GiB
-		v.Size = v.FullSize / 10 * 9
+		v.AllocatedWhenFull = volume.Bytes(full) * volume.GiB
+		v.Size = v.AllocatedWhenFull / 10 * 9
 	}}, change...)...)
 }
 
@@ -43,14 +43,14 @@ func (s thinScene) thinClaim(name string, charge int, change ...func(*persistent
 
 // thinFailedRemoval adds a volume that could not be removed, and that holds nothing.
 func (s thinScene) thinFailedRemoval(name string) {
-	s.thin(name, volume.Doomed, 10, evictiontest.WithProblem, func(v *inventory.Volume) { v.DeviceSize = 0 })
+	s.thin(name, volume.Doomed, 10, evictiontest.WithProblem, func(v *inventory.Volume) { v.Allocated = 0 })
 }
 
 // thinReplica adds a replica that may be evicted, and its PersistentVolume.
 func (s thinScene) thinReplica(name string, charge int) {
 	s.Replica(name, charge, func(v *inventory.Volume, c *persistentvolume.Volume) {
 		v.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}
-		v.FullSize, v.DeviceSize, c.Shape = v.DeviceSize, 3*volume.GiB, v.Shape
+		v.AllocatedWhenFull, v.Allocated, c.Shape = v.Allocated, 3*volume.GiB, v.Shape
 	})
 }
 
@@ -98,11 +98,11 @@ func TestThinAllocatable(t *testing.T) {
 			s.claimed("source", 30)
 			s.claimed("clone", 30)
 			s.PoolNamed(thinPool).Free += 30*volume.GiB - 5*volume.GiB
-			s.PoolNamed(thinPool).Thin.OthersUnreported = 20 * volume.GiB
+			s.PoolNamed(thinPool).Thin.Unreported = 20 * volume.GiB
 		}, all - 20*volume.GiB},
 		"others cannot hold more than is in use": {func(s thinScene) {
 			s.PoolNamed(thinPool).Free -= 5 * volume.GiB
-			s.PoolNamed(thinPool).Thin.OthersUnreported = 20 * volume.GiB
+			s.PoolNamed(thinPool).Thin.Unreported = 20 * volume.GiB
 		}, all - 5*volume.GiB},
 		"of the group, not of the pool": {func(s thinScene) { s.Volume("a", volume.Ready, 10); s.PersistentVolume("b", 10) }, all},
 		"more than there is":            {func(s thinScene) { s.thin("a", volume.Ready, 200) }, 0},
@@ -140,8 +140,8 @@ func TestThinAllocatableIsSteady(t *testing.T) {
 		ours := volume.Bytes(0)
 		for i := range s.View.Volumes {
 			if v := &s.View.Volumes[i]; v.Layout == volume.Thin {
-				v.DeviceSize += 3 * volume.MiB
-				ours += v.DeviceSize
+				v.Allocated += 3 * volume.MiB
+				ours += v.Allocated
 			}
 		}
 		used := ours / grain * grain
@@ -200,7 +200,7 @@ func TestThinPromises(t *testing.T) {
 	s.thinClaim("a", 50)
 	s.thin("a", volume.Ready, 50)
 	s.thinClaim("b", 40)
-	s.thin("old", unreferenced, 50, evictiontest.LastUsed(9), func(v *inventory.Volume) { v.DeviceSize = 20 * volume.GiB })
+	s.thin("old", unreferenced, 50, evictiontest.LastUsed(9), func(v *inventory.Volume) { v.Allocated = 20 * volume.GiB })
 	s.thin("new", unreferenced, 50, evictiontest.LastUsed(1))
 	r := s.result(t)
 	require.Equal(t, 87*volume.GiB, r.Promised, "47 that a has not written, and all of b")
@@ -263,7 +263,7 @@ func TestThinPoolFullOfVolumesInUse(t *testing.T) {
 		"overcommitted": {func(s thinScene) {
 			for i := range s.View.Volumes {
 				if v := &s.View.Volumes[i]; v.Layout == volume.Thin {
-					v.FullSize = 150 * volume.GiB
+					v.AllocatedWhenFull = 150 * volume.GiB
 				}
 			}
 		}, 6 * volume.GiB, "6 GiB too much for the low threshold of 80%"},
@@ -280,7 +280,7 @@ func TestThinPoolFullOfVolumesInUse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newThinScene()
 			s.thinClaim("claim", 100)
-			s.thin("claim", volume.Ready, 100, func(v *inventory.Volume) { v.DeviceSize = 86 * volume.GiB })
+			s.thin("claim", volume.Ready, 100, func(v *inventory.Volume) { v.Allocated = 86 * volume.GiB })
 			tt.scene(s)
 			r := s.result(t)
 			require.True(t, r.Pressure)
@@ -305,7 +305,7 @@ func TestThinUnwritten(t *testing.T) {
 	s.thin("snapshot", volume.Ready, 10, func(v *inventory.Volume) { v.Kind = volume.Snapshot })
 	s.thin("inactive", volume.Ready, 10, func(v *inventory.Volume) { v.Active = false })
 	s.thin("of another group", volume.Ready, 10, func(v *inventory.Volume) { v.GroupUUID = "another" })
-	s.Volume("linear", volume.Ready, 3, func(v *inventory.Volume) { v.FullSize = 10 * volume.GiB })
+	s.Volume("linear", volume.Ready, 3, func(v *inventory.Volume) { v.AllocatedWhenFull = 10 * volume.GiB })
 	require.Equal(t, 21*volume.GiB, s.result(t).Unwritten)
 	require.Zero(t, s.Plan().Pools[0].Unwritten)
 }

@@ -69,7 +69,7 @@ func (p *planner) overHigh(pool *poolPlan, t thresholds) bool {
 
 // full reports whether this use of a pool is at or over the policy's high threshold.
 func (p *planner) full(pool *poolPlan, used volume.Bytes) bool {
-	return p.thresholdsApply(pool) && percent(used, pool.Size) >= p.policy.HighPercent
+	return p.thresholdsApply(pool) && volume.Percent(used, pool.Size) >= p.policy.HighPercent
 }
 
 // thresholdsApply reports whether the thresholds apply to a pool. Every volume group of the host is a pool, and one
@@ -85,7 +85,7 @@ func (p *planner) whyThreshold(pool *poolPlan, t thresholds) string {
 // describeLow describes the low threshold.
 func (p *planner) describeLow(pool *poolPlan, t thresholds) string {
 	if t.raised {
-		return fmt.Sprintf("the %d%% that cannot be evicted", percent(t.low, pool.Size))
+		return fmt.Sprintf("the %d%% that cannot be evicted", volume.Percent(t.low, pool.Size))
 	}
 	return fmt.Sprintf("the low threshold of %d%%", p.policy.LowPercent)
 }
@@ -93,7 +93,7 @@ func (p *planner) describeLow(pool *poolPlan, t thresholds) string {
 func (p *planner) describeUse(pool *poolPlan, used volume.Bytes) string {
 	shown := max(used, min(pool.roundUp(used), pool.Size)) // not more than the pool has because of rounding
 	return fmt.Sprintf("pool %s is %d%% full (%s of %s), the high threshold is %d%%",
-		pool.Name, percent(used, pool.Size), shown, pool.Size, p.policy.HighPercent)
+		pool.Name, volume.Percent(used, pool.Size), shown, pool.Size, p.policy.HighPercent)
 }
 
 // excludeAll excludes all volumes of the pool from eviction.

@@ -87,7 +87,7 @@ func whyOtherVolume(v *inventory.Volume, c *persistentvolume.Volume) string {
 		return fmt.Sprintf("volume %s is of kind %s, and PersistentVolume %s says %s", key, v.Kind, c.PV, c.Kind)
 	case v.Namespace != c.ClaimNamespace:
 		return fmt.Sprintf("volume %s belongs to namespace %q, and PersistentVolume %s is for %s", key, v.Namespace, c.PV, c.User())
-	case v.State == volume.Creating, v.CloneOfFS != "", v.HalfZeroed:
+	case v.State == volume.Creating, v.CloneOfFS != "", v.PartlyZeroed:
 		return fmt.Sprintf("volume %s was never finished, so there is nothing to bring back", key)
 	}
 	return ""

@@ -42,5 +42,5 @@ func takes(v *inventory.Volume, c *persistentvolume.Volume, pool inventory.Pool)
 	if pool.Thin != nil || pool.Directories != nil {
 		return charge
 	}
-	return max(charge, c.Shape.Takes(v.DeviceOf(v.DeviceSize), pool.Extent))
+	return max(charge, c.Shape.Takes(v.LargestDevice(v.Allocated), pool.Extent))
 }

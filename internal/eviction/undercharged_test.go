@@ -14,7 +14,7 @@ import (
 // A growth that was carried out, but withdrawn from the PersistentVolume, is charged: in a volume group by what LVM
 // shows, in a thin pool by what may now be written. That must not be promised again.
 func TestUndercharged(t *testing.T) {
-	grown := func(v *inventory.Volume) { v.DeviceSize += 60 * volume.GiB }
+	grown := func(v *inventory.Volume) { v.Allocated += 60 * volume.GiB }
 	for name, tt := range map[string]struct {
 		scene func(thinScene)
 		want  volume.Bytes // in addition to the charge
@@ -26,7 +26,7 @@ func TestUndercharged(t *testing.T) {
 			s.PersistentVolume("a", 10)
 			s.Volume("a", volume.Ready, 10, func(v *inventory.Volume) {
 				v.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 1}
-				v.DeviceSize = v.Takes(10*volume.GiB, volume.DefaultExtent)
+				v.Allocated = v.Takes(10*volume.GiB, volume.DefaultExtent)
 			})
 		}},
 		"never handed out": {scene: func(s thinScene) { s.PersistentVolume("a", 10); s.Volume("a", volume.Creating, 10, grown) }},

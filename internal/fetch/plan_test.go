@@ -45,17 +45,6 @@ func TestDecide(t *testing.T) {
 	require.EqualError(t, err, "no look")
 }
 
-func TestSame(t *testing.T) {
-	now := time.Now()
-	a := store.Object{Size: 1, ETag: "x"}
-	require.True(t, a.Same(store.Object{Size: 1, ETag: "x", Modified: now}))
-	require.False(t, a.Same(store.Object{Size: 2, ETag: "x"}))
-	require.False(t, a.Same(store.Object{Size: 1, ETag: "y"}))
-	require.False(t, a.Same(store.Object{Size: 1, ETag: "x", Version: "v"}))
-	require.True(t, store.Object{Modified: now}.Same(store.Object{Modified: now.UTC()}))
-	require.False(t, store.Object{Modified: now}.Same(store.Object{Modified: now.Add(time.Second)}))
-}
-
 func TestArrange(t *testing.T) {
 	names := func(order string, list ...string) (out []string) {
 		objects := []store.Object{{Path: "b", Size: 1}, {Path: "c", Size: 3}, {Path: "a", Size: 3}, {Path: "d", Size: 2}}

@@ -199,7 +199,7 @@ func TestPutStalls(t *testing.T) {
 				<-ended
 				return true
 			}
-			s3 := s3store.Config{Attempts: 2, Stall: 500 * time.Millisecond, Patience: 200 * time.Millisecond}
+			s3 := s3store.Config{Attempts: 2, Stall: 500 * time.Millisecond, AnswerTimeout: 200 * time.Millisecond}
 			err := b.upload(dir, s3)
 			require.ErrorIs(t, err, store.ErrStalled)
 			var e *store.Error
@@ -208,7 +208,7 @@ func TestPutStalls(t *testing.T) {
 
 			met.Store(0)
 			most.Store(1)
-			s3.Attempts, s3.Stall, s3.Patience = 20, 2*time.Second, 2*time.Second // a busy machine stalls, too
+			s3.Attempts, s3.Stall, s3.AnswerTimeout = 20, 2*time.Second, 2*time.Second // a busy machine stalls, too
 			require.NoError(t, b.upload(dir, s3))
 			require.Equal(t, md5Hex(test.data), b.fake.objects["out/f"].etag)
 		})

@@ -36,9 +36,10 @@ func Serve() {
 }
 
 // accompany waits until the watched process reports that it is done, or ends without that report:
-// then it was killed, and accompany thaws the file systems. If neither happens in time, it thaws
-// them before, again and again, because a freeze may only just have happened. A process that is
-// done has thawed what it had frozen, and other file systems may be frozen by somebody else.
+// then it was killed, and accompany thaws the file systems. If neither happens in time, it thaws them
+// anyway, and repeats that every second, because the process may freeze another one after each
+// attempt. A process that is done has thawed what it had frozen, and other file systems may be frozen
+// by somebody else.
 func accompany(asked string) error {
 	var n int
 	var after time.Duration

@@ -69,8 +69,9 @@ func (p plan) granted(claim *corev1.PersistentVolumeClaim, object *corev1.Persis
 	return p.answer != nil && p.answer.Outcome == ledger.Granted && has.Cmp(requested) >= 0
 }
 
-// boundTo reports whether a claim and one of flexlvm's PersistentVolumes are bound to each other.
-func boundTo(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) bool {
+// isGrowableBinding reports whether a claim and one of flexlvm's PersistentVolumes, which names its node, are bound to
+// each other.
+func isGrowableBinding(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) bool {
 	ref := object.Spec.ClaimRef
 	return ref != nil && ref.UID == claim.UID && claim.Spec.VolumeName == object.Name &&
 		persistentvolume.IsOurs(object) && object.Labels[pv.LabelNode] != "" && object.Status.Phase == corev1.VolumeBound
@@ -78,7 +79,7 @@ func boundTo(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolum
 
 // wanting reports whether there may be something to do for a claim.
 func wanting(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) bool {
-	if !boundTo(claim, object) {
+	if !isGrowableBinding(claim, object) {
 		return false
 	}
 	ask, own := asked(claim), has(claim)
@@ -93,7 +94,7 @@ func hasPreResizeCapacity(object *corev1.PersistentVolume) bool {
 
 // decide returns what to do about a claim. It calls ask, which asks the ledger, at most once.
 func decide(in input, ask func(to volume.Bytes) ledger.Answer) plan {
-	if !boundTo(in.claim, in.object) || in.claim.DeletionTimestamp != nil || in.object.DeletionTimestamp != nil {
+	if !isGrowableBinding(in.claim, in.object) || in.claim.DeletionTimestamp != nil || in.object.DeletionTimestamp != nil {
 		return plan{}
 	}
 	requested, own, granted := asked(in.claim), has(in.claim), capacity(in.object)

@@ -65,8 +65,8 @@ func (w *world) kubelet(name string) bool {
 	}
 	v := w.made[object.Name]
 	size := volume.Bytes(to.Value())
-	device := volume.DeviceSize(size, 0)
-	if more := w.spec.Shape().Takes(device, volume.DefaultExtent) - w.spec.Shape().Takes(v.FullSize, volume.DefaultExtent); w.spec.Layout != volume.Thin && more > w.free() || device-v.FullSize > w.free() {
+	device := volume.XFSDeviceSize(size, 0)
+	if more := w.spec.Shape().Takes(device, volume.DefaultExtent) - w.spec.Shape().Takes(v.AllocatedWhenFull, volume.DefaultExtent); w.spec.Layout != volume.Thin && more > w.free() || device-v.AllocatedWhenFull > w.free() {
 		claim.Status.AllocatedResourceStatuses[storage] = underway
 		claim.Status.Conditions = append(slices.DeleteFunc(claim.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
 			return c.Type == corev1.PersistentVolumeClaimNodeResizeError
@@ -75,9 +75,9 @@ func (w *world) kubelet(name string) bool {
 		return false
 	}
 	if w.spec.Layout != volume.Thin {
-		v.DeviceSize = w.spec.Shape().Takes(device, volume.DefaultExtent)
+		v.Allocated = w.spec.Shape().Takes(device, volume.DefaultExtent)
 	}
-	v.Size, v.FullSize = size, device
+	v.Size, v.AllocatedWhenFull = size, device
 	claim.Status.Capacity = corev1.ResourceList{storage: to}
 	claim.Status.AllocatedResourceStatuses = nil
 	claim.Status.Conditions = others(claim)

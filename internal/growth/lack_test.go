@@ -75,7 +75,7 @@ func TestReleaseOfAnotherVolumeTakesLong(t *testing.T) {
 				w.bind("data", gib)
 				w.bind("other", tt.other)
 				if tt.holds > 0 {
-					w.made["pvc-other"].DeviceSize = tt.holds
+					w.made["pvc-other"].Allocated = tt.holds
 				}
 				w.make("old", volume.Unreferenced, 12*gib)
 				w.settle()

@@ -49,9 +49,9 @@ func (w *world) runsOut(name string) {
 // done makes the node grow the volume of a claim.
 func (w *world) done(name string, size volume.Bytes, whole bool) {
 	v := w.made["pvc-"+name]
-	v.FullSize = volume.DeviceSize(size, 0)
+	v.AllocatedWhenFull = volume.XFSDeviceSize(size, 0)
 	if w.spec.Layout != volume.Thin {
-		v.DeviceSize = w.spec.Shape().Takes(v.FullSize, volume.DefaultExtent)
+		v.Allocated = w.spec.Shape().Takes(v.AllocatedWhenFull, volume.DefaultExtent)
 	}
 	if whole {
 		v.Size = size
@@ -89,7 +89,7 @@ func TestGrowthWhoseAnswerIsLost(t *testing.T) {
 	w.bind("data", gib)
 	w.bind("other", gib)
 	w.settle()
-	w.made["pvc-data"].DeviceSize, w.made["pvc-other"].DeviceSize = gib, gib
+	w.made["pvc-data"].Allocated, w.made["pvc-other"].Allocated = gib, gib
 	w.ask("data", 60*gib)
 	w.settle()
 	w.late("data", true)
@@ -108,7 +108,7 @@ func TestRoomOfAGrowthThatIsTakenBackIsKept(t *testing.T) {
 	w := newWorld(t, 100*gib, thin(1000))
 	w.bind("data", gib)
 	w.bind("other", gib)
-	w.made["pvc-data"].DeviceSize, w.made["pvc-other"].DeviceSize = gib, gib
+	w.made["pvc-data"].Allocated, w.made["pvc-other"].Allocated = gib, gib
 	w.ask("data", 60*gib)
 	w.settle()
 	w.late("data", true)

@@ -248,14 +248,14 @@ func (w *world) bind(name string, size volume.Bytes) {
 
 // make creates a fully written logical volume.
 func (w *world) make(name string, state volume.State, size volume.Bytes) {
-	device := volume.DeviceSize(size, 0)
+	device := volume.XFSDeviceSize(size, 0)
 	w.made[name] = &inventory.Volume{
 		Group: "flexlvm", GroupUUID: groupUUID, Name: volume.Name(name), UUID: "uuid-" + name, State: state, Shape: w.spec.Shape(),
-		Size: size, DeviceSize: w.spec.Shape().Takes(device, volume.DefaultExtent), FullSize: device, Namespace: "db", Cluster: cluster, Kind: volume.Claim,
+		Size: size, Allocated: w.spec.Shape().Takes(device, volume.DefaultExtent), AllocatedWhenFull: device, Namespace: "db", Cluster: cluster, Kind: volume.Claim,
 		Created: w.now.Add(-240 * time.Hour), LastUsed: w.now.Add(-5 * time.Hour), Released: w.now.Add(-4 * time.Hour), Reclaim: volume.ReclaimLazy,
 	}
 	if w.spec.Layout == volume.Thin {
-		w.made[name].DeviceSize = device
+		w.made[name].Allocated = device
 	}
 }
 
@@ -271,7 +271,7 @@ func (w *world) ask(name string, size volume.Bytes) {
 func (w *world) free() volume.Bytes {
 	left := w.size
 	for _, v := range w.made {
-		left -= v.DeviceSize
+		left -= v.Allocated
 	}
 	return left
 }

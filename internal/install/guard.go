@@ -65,8 +65,8 @@ func (g *Guard) own() error {
 	return nil
 }
 
-// checkPatience bounds one Check: another installer may hold the lock.
-const checkPatience = 2 * time.Minute
+// checkTimeout bounds one Check: another installer may hold the lock.
+const checkTimeout = 2 * time.Minute
 
 // Keep runs Check immediately and then once per interval until ctx ends. Install must have just created the
 // driver as a copy of binary.
@@ -88,7 +88,7 @@ type keeper struct {
 }
 
 func (k *keeper) check(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, checkPatience)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	changed, err := k.guard.Check(ctx)
 	was := k.replaced

@@ -13,7 +13,15 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
 )
+
+// kubelet finds the driver of a PersistentVolume by this name alone.
+func TestNameOfTheDriversDirectory(t *testing.T) {
+	require.Equal(t, strings.Replace(pv.Driver, "/", "~", 1), driverDir)
+	require.Equal(t, filepath.Base(pv.Driver), driverFile)
+}
 
 func place(t *testing.T) Place {
 	t.Helper()

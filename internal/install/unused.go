@@ -14,8 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pause"
 )
 
-// callPatience bounds how long Uninstall waits for running calls of the driver.
-const callPatience = time.Minute
+// callTimeout bounds how long Uninstall waits for running calls of the driver.
+const callTimeout = time.Minute
 
 // Unused uninstalls a driver if nothing needs it.
 type Unused struct {
@@ -79,7 +79,7 @@ func (u Unused) putBack(ctx context.Context, because error) error {
 // awaitCalls waits until no process runs the file that was the driver. It ignores processes that it cannot
 // stat: the next Check finds what they mount.
 func (u Unused) awaitCalls(ctx context.Context, driver unix.Stat_t) error {
-	ctx, cancel := context.WithTimeout(ctx, callPatience)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	for {
 		running, err := u.running(driver)

@@ -80,24 +80,24 @@ type ThinPool struct {
 	Metadata     volume.Bytes
 	MetadataUsed volume.Bytes
 	// Others is the usage of volumes without flexlvm's tag, which may include blocks that they share with
-	// flexlvm's volumes. OthersUnreported is the size of those for which LVM reports no usage; Others excludes
+	// flexlvm's volumes. Unreported is the size of those for which LVM reports no usage; Others excludes
 	// them.
-	Others           volume.Bytes
-	OthersUnreported volume.Bytes
+	Others     volume.Bytes
+	Unreported volume.Bytes
 	// Unfit says why no volume may be created in the pool, whatever its free space; empty if one may.
 	Unfit string
 }
 
 // A Volume is the state of a volume on this node.
 type Volume struct {
-	Group      volume.Group `json:"group"`
-	GroupUUID  string       `json:"groupUUID"`
-	Name       volume.Name  `json:"name"`
-	UUID       string       `json:"uuid"`
-	State      volume.State `json:"state,omitempty"`
-	Size       volume.Bytes `json:"size"`       // usable size
-	DeviceSize volume.Bytes `json:"deviceSize"` // space it currently occupies in its pool
-	FullSize   volume.Bytes `json:"fullSize"`   // space it occupies once fully written; the same as DeviceSize unless it is thin
+	Group             volume.Group `json:"group"`
+	GroupUUID         string       `json:"groupUUID"`
+	Name              volume.Name  `json:"name"`
+	UUID              string       `json:"uuid"`
+	State             volume.State `json:"state,omitempty"`
+	Size              volume.Bytes `json:"size"`       // usable size
+	Allocated         volume.Bytes `json:"deviceSize"` // space it currently occupies in its pool
+	AllocatedWhenFull volume.Bytes `json:"fullSize"`   // space it occupies once fully written; the same as Allocated unless it is thin
 	// ByDevice is the space it occupies on each physical device, by path; nil if that is unknown.
 	ByDevice map[string]volume.Bytes `json:"-"`
 	// Shape is the layout that LVM reports; empty if it is not one of flexlvm's layouts.
@@ -112,8 +112,8 @@ type Volume struct {
 	CloneOfFS string `json:"cloneOfFilesystemUUID,omitempty"`
 	// Fill is the progress of such a copy, if it is copied byte by byte.
 	Fill volume.Fill `json:"fill,omitempty"`
-	// HalfZeroed: a raw block volume was not zeroed completely, so no pod has used it.
-	HalfZeroed bool `json:"halfZeroed,omitempty"`
+	// PartlyZeroed: a raw block volume was not zeroed completely, so no pod has used it.
+	PartlyZeroed bool `json:"halfZeroed,omitempty"`
 	// SnapshotOf is the volume of which this volume is a copy-on-write snapshot.
 	SnapshotOf volume.Name `json:"copyOnWriteOf,omitempty"`
 	// Stored is how much of such a snapshot's store is in use.
@@ -129,14 +129,14 @@ type Volume struct {
 	LastTrimmed time.Time `json:"lastTrimmed,omitzero"`
 	// Released is when the volume left state ready and became unreferenced or retained; LastUsed if nothing
 	// else is known.
-	Released time.Time      `json:"released"`
-	Reclaim  volume.Reclaim `json:"reclaim,omitempty"`
-	Wipe     volume.Wipe    `json:"wipe,omitempty"`
-	Origin   bool           `json:"origin,omitempty"` // snapshots depend on it
-	Active   bool           `json:"active"`
-	Open     bool           `json:"open"` // in any mount namespace
-	Mounts   []string       `json:"mounts,omitempty"`
-	Problem  string         `json:"problem,omitempty"` // what needs a person's attention
+	Released     time.Time      `json:"released"`
+	Reclaim      volume.Reclaim `json:"reclaim,omitempty"`
+	Wipe         volume.Wipe    `json:"wipe,omitempty"`
+	HasSnapshots bool           `json:"origin,omitempty"` // snapshots depend on it
+	Active       bool           `json:"active"`
+	Open         bool           `json:"open"` // in any mount namespace
+	Mounts       []string       `json:"mounts,omitempty"`
+	Problem      string         `json:"problem,omitempty"` // what needs a person's attention
 	// Unknown: the problem is a tag that is unknown to this release.
 	Unknown bool `json:"-"`
 	// Degraded: copies of the volume are missing, incomplete or out of date, or differ, as Problem says. The volume can

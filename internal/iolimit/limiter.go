@@ -23,9 +23,9 @@ const (
 	// settle is how long a pass waits for more changes after the first, because they come in
 	// bursts.
 	settle = 200 * time.Millisecond
-	// groupPatience is how long a pod with a limited volume may have no control group before that
+	// groupTimeout is how long a pod with a limited volume may have no control group before that
 	// is reported: a pod that is ending has none for a moment.
-	groupPatience = 30 * time.Second
+	groupTimeout = 30 * time.Second
 )
 
 // Host is the node whose pods are limited. With the zero value, no pod is limited.
@@ -254,7 +254,7 @@ func (l *Limiter) observe(mounted []podVolume, groups map[string]string, r *pass
 				since = l.now()
 			}
 			missed[m.pod] = since
-			if l.now().Sub(since) < groupPatience {
+			if l.now().Sub(since) < groupTimeout {
 				r.again = true
 			} else {
 				r.fail(m, errors.New("it has no control group below "+cgroup.Root+" that carries its UID: either it has ended and its volume is not unmounted yet, or the kubelet runs with cgroupsPerQOS: false, which leaves pods without one"))

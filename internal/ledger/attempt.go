@@ -28,8 +28,9 @@ type droppedReservation struct {
 // node, while a later one has failed there or is for another node.
 func attemptOn(label, pv string) string { return pv + " (attempt on " + label + ")" }
 
-// Created records a PersistentVolume that this process has created for a reservation. Without a reservation or an entry
-// of it, the watch has shown the PersistentVolume before, and its end, too: no later event would end its charge.
+// Created records a PersistentVolume that this process has created for a reservation. If the ledger has neither a
+// reservation nor an entry for it, the watch has already shown the PersistentVolume and its deletion, so Created
+// records nothing: no later event would end the charge.
 func (l *Ledger) Created(object *corev1.PersistentVolume) {
 	l.mu.Lock()
 	var touched []string

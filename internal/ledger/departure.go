@@ -12,10 +12,6 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// silence is how long a report may stay as it is while its node works: a node daemon reports every five minutes, even
-// without a change, and before it releases a volume.
-const silence = 15 * time.Minute
-
 // A departure is a PersistentVolume that is gone. It stays charged until the ledger has a report that
 // is newer than its end, or, if its node has not released it, until the node has reported `reports` times more: an older
 // report still counts the volume's space as allocatable.
@@ -68,8 +64,9 @@ func roundFailed(storage *flexlvmv1.NodeStorage) bool {
 	return ready != nil && ready.Status == metav1.ConditionFalse && (ready.Reason == flexlvmv1.ReasonLVMFailed || ready.Reason == flexlvmv1.ReasonAPIUnavailable)
 }
 
-// works reports whether the node has reported recently.
-func (a *account) works(now time.Time) bool { return now.Sub(a.observedAt) < silence }
+// works reports whether the node has reported recently: every flexlvmv1.ReportInterval, and before it releases a
+// volume.
+func (a *account) works(now time.Time) bool { return now.Sub(a.observedAt) < flexlvmv1.MaxReportAge }
 
 // observe records when the node made its report, by its own clock, and ends departures accordingly. After a failed
 // round, a node reports its pools as they were.

@@ -108,11 +108,11 @@ func (n *simulated) fill(r *rand.Rand) {
 	for i := range r.IntN(10) {
 		state := []volume.State{volume.Retained, volume.Doomed, volume.Unreferenced, volume.Unreferenced}[r.IntN(4)]
 		n.Volume(fmt.Sprint("v", i), state, 0, evictiontest.LastUsed(float64(r.IntN(20))), func(v *inventory.Volume) {
-			v.ByDevice, v.DeviceSize = map[string]volume.Bytes{}, 0
+			v.ByDevice, v.Allocated = map[string]volume.Bytes{}, 0
 			for d, path := range g.Devices {
 				held := min(volume.Bytes(r.IntN(20))*volume.GiB, g.DeviceFree[d])
 				v.ByDevice[path] = held
-				v.DeviceSize += held
+				v.Allocated += held
 				g.DeviceFree[d] -= held
 			}
 		})
@@ -183,7 +183,7 @@ func (n *simulated) makeOne(r *rand.Rand) bool {
 		slices.SortStableFunc(n.unmade, func(a, b persistentvolume.Volume) int { return a.Shape.Devices() - b.Shape.Devices() })
 	}
 	for i, c := range n.unmade {
-		device := volume.DeviceSize(c.Size, 0)
+		device := volume.XFSDeviceSize(c.Size, 0)
 		share, left := c.Shape.Share(device, g.Extent), c.Charged
 		if !c.Shape.Holds(g.DeviceFree, device, g.Extent) {
 			continue
@@ -195,7 +195,7 @@ func (n *simulated) makeOne(r *rand.Rand) bool {
 			share = left
 		}
 		n.Volume(c.PV, volume.Ready, 0, func(v *inventory.Volume) {
-			v.Shape, v.Size, v.DeviceSize, v.ByDevice = c.Shape, c.Size, c.Charged, map[string]volume.Bytes{}
+			v.Shape, v.Size, v.Allocated, v.ByDevice = c.Shape, c.Size, c.Charged, map[string]volume.Bytes{}
 			for _, d := range order {
 				held := min(share, left, g.DeviceFree[d])
 				v.ByDevice[g.Devices[d]] = held

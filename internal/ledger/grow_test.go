@@ -46,7 +46,7 @@ func amounts(size, free, reclaimable, allocatable volume.Bytes) func(*flexlvmv1.
 }
 
 // device returns what a volume of gib GiB takes.
-func device(gib int) volume.Bytes { return volume.DeviceSize(volume.Bytes(gib)*volume.GiB, 0) }
+func device(gib int) volume.Bytes { return volume.XFSDeviceSize(volume.Bytes(gib)*volume.GiB, 0) }
 
 func TestGrow(t *testing.T) {
 	const gib = volume.GiB

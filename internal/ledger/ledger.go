@@ -204,14 +204,11 @@ func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.PoolName]pool {
 	return out
 }
 
-// maxDevices is how many devices of a pool a node reports.
-const maxDevices = 128
-
 // unusedOf returns the free room of a pool without that of devices that LVM may not allocate from, which are not in
-// DeviceFree. A list of maxDevices may lack others, too.
+// DeviceFree. A list of flexlvmv1.MaxPoolDevices may lack others, too.
 func unusedOf(p flexlvmv1.Pool) volume.Bytes {
 	unused := volume.Bytes(p.Free.Value())
-	if n := len(p.DeviceFree); n == 0 || n >= maxDevices {
+	if n := len(p.DeviceFree); n == 0 || n >= flexlvmv1.MaxPoolDevices {
 		return unused
 	}
 	var sum volume.Bytes

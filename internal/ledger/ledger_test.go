@@ -196,7 +196,7 @@ func TestLedgerCharges(t *testing.T) {
 		"of another driver":         {change: func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Driver = "example.com/other" }},
 		"grown": {change: func(v *corev1.PersistentVolume) {
 			v.Spec.Capacity[corev1.ResourceStorage] = ledgertest.Quantity(2 * volume.GiB)
-		}, taken: volume.DeviceSize(2*volume.GiB, 0)},
+		}, taken: volume.XFSDeviceSize(2*volume.GiB, 0)},
 		"large extents": {pool: func(p *flexlvmv1.Pool) { p.ExtentSize = ledgertest.Quantity(volume.GiB) }, taken: 2 * volume.GiB},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 
 // A claim that two pods use is being written for one of them. The other pod's claims must not take its room.
 func TestOtherClaimThatIsBeingWrittenKeepsItsRoom(t *testing.T) {
-	three, five := volume.DeviceSize(3*volume.GiB, 0), volume.DeviceSize(5*volume.GiB, 0)
+	three, five := volume.XFSDeviceSize(3*volume.GiB, 0), volume.XFSDeviceSize(5*volume.GiB, 0)
 	b := ledgertest.New(t, ledgertest.Report("node-1", three+five+2*volume.GiB), ledgertest.Report("node-2", 3*five))
 	shared, first, second := ledgertest.Want("shared", 3*volume.GiB), ledgertest.Want("first", 5*volume.GiB), ledgertest.Want("second", 5*volume.GiB)
 	require.NoError(t, b.Take("node-1", shared, first))

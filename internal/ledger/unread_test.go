@@ -35,7 +35,7 @@ var records = map[string]func(*ledger.Ledger, *corev1.PersistentVolume){
 // A newer node daemon counts the room of a PersistentVolume that only it can parse as that of a claim, and relies on
 // the provisioner to charge it.
 func TestWhatALaterReleaseHasWrittenIsCharged(t *testing.T) {
-	two := volume.DeviceSize(2*volume.GiB, 0)
+	two := volume.XFSDeviceSize(2*volume.GiB, 0)
 	for name, c := range map[string]struct {
 		change change
 		taken  volume.Bytes

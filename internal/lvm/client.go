@@ -32,7 +32,7 @@ var (
 	// ErrExists: the group already holds a volume of that name.
 	ErrExists = errors.New("logical volume exists")
 	// ErrNoSpace: too little is free in the group, on its devices or in the thin pool.
-	ErrNoSpace = errors.New("not enough free space in the volume group")
+	ErrNoSpace = errors.New("not enough free space")
 )
 
 // lockFile serialises flexlvm's LVM commands: LVM's locks guard its metadata, but several commands
@@ -307,7 +307,7 @@ func (c *Client) Remove(ctx context.Context, lv LogicalVolume) error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("remove logical volume %s: cannot tell whether it is gone: %w", lv.path(), err)
-	case now.UUID == lv.UUID && now.Origin:
+	case now.UUID == lv.UUID && now.HasSnapshots:
 		return fmt.Errorf("remove logical volume %s: it has snapshots by now, which would be removed with it; delete its VolumeSnapshots, and remove those that are not flexlvm's (`lvs -o +lv_tags -S 'origin=%s' %s`)", lv.path(), lv.Name, lv.Group)
 	case now.UUID == lv.UUID:
 		return fmt.Errorf("remove logical volume %s: it is still there and LVM gave no reason", lv.path())

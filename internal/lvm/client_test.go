@@ -80,7 +80,7 @@ func TestVolume(t *testing.T) {
 		Group: "flexlvm", GroupUUID: "JX73Fe-YsI9-e5Mp-gprU-V7Xe-iTJw-crsSPE",
 		Name: "pvc-1", UUID: pvc1, Size: 140 * volume.MiB, Extent: 4 * volume.MiB, Shape: volume.Shape{Layout: volume.Linear},
 		Tags: []string{"flexlvm", "flexlvm.size=67108864", "flexlvm.state=ready"}, Attr: "owi-aos---",
-		Active: true, Open: true, Origin: true, Created: time.Unix(1795226345, 0).UTC(),
+		Active: true, Open: true, HasSnapshots: true, Created: time.Unix(1795226345, 0).UTC(),
 	}, lv, "of two segments")
 	require.Equal(t, `lvs --reportformat json --units b --nosuffix --config `+reportConfig+` --options `+volumeFields+`,`+shapeFields+` --select lv_name="pvc-1" -- flexlvm`, s.ran[0])
 }
@@ -92,7 +92,7 @@ func TestVolumesOfEveryState(t *testing.T) {
 	require.Len(t, all, 7, "one for each, also for those of several segments")
 	snapshot, inactive, striped, raid1, foreign := all[0], all[3], all[4], all[5], all[6]
 	require.Empty(t, snapshot.Tags)
-	require.False(t, snapshot.Origin)
+	require.False(t, snapshot.HasSnapshots)
 	require.False(t, inactive.Active)
 	require.False(t, inactive.Open)
 	require.Empty(t, foreign.Tags)

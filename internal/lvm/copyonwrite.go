@@ -9,18 +9,18 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// ErrOrigin: the volume has copy-on-write snapshots, and LVM does not resize such a volume (seen
+// ErrHasSnapshots: the volume has copy-on-write snapshots, and LVM does not resize such a volume (seen
 // with 2.03.16: "Snapshot origin volumes can be resized only while inactive").
-var ErrOrigin = errors.New("has snapshots")
+var ErrHasSnapshots = errors.New("has snapshots")
 
 func cannotGrow(lv LogicalVolume) error {
-	return fmt.Errorf("extend logical volume %s: it %w, and LVM extends no volume in use that has copy-on-write snapshots; delete its VolumeSnapshots, and those that are not flexlvm's (`lvs -o +lv_tags -S 'origin=%s' %s`), and it is retried", lv.path(), ErrOrigin, lv.Name, lv.Group)
+	return fmt.Errorf("extend logical volume %s: it %w, and LVM extends no volume in use that has copy-on-write snapshots; delete its VolumeSnapshots, and those that are not flexlvm's (`lvs -o +lv_tags -S 'origin=%s' %s`), and it is retried", lv.path(), ErrHasSnapshots, lv.Name, lv.Group)
 }
 
 // CreateCopyOnWriteSnapshot creates lv, of its size, as a copy-on-write snapshot of the thick volume origin. LVM
 // freezes a file system mounted from origin meanwhile. It writes its metadata twice: killed in
 // between, it leaves an ordinary volume with lv's name and tags, which is not a snapshot
-// (LogicalVolume.Of). Otherwise it is like Create.
+// (LogicalVolume.Origin). Otherwise it is like Create.
 func (c *Client) CreateCopyOnWriteSnapshot(ctx context.Context, origin, lv LogicalVolume, chunk volume.Bytes) error {
 	_, err := c.lvm(ctx, "lvcreate", copyOnWriteArgs(origin, lv, chunk)...)
 	_, why := c.explainCreate(ctx, lv, err)
@@ -45,7 +45,7 @@ func (c *Client) CheckFree(ctx context.Context, g volume.Group, h volume.Shape, 
 // Split turns the store of a copy-on-write snapshot into an independent volume, which holds what
 // was copied into it and on which nothing depends. Only then can it be wiped. It is idempotent.
 func (c *Client) Split(ctx context.Context, lv LogicalVolume) (LogicalVolume, error) {
-	if lv.Of != "" {
+	if lv.Origin != "" {
 		if _, err := c.lvm(ctx, "lvconvert", "--yes", "--splitsnapshot", "--", lv.path()); err != nil {
 			return lv, fmt.Errorf("split snapshot %s from its source: %w", lv.path(), err)
 		}
@@ -54,7 +54,7 @@ func (c *Client) Split(ctx context.Context, lv LogicalVolume) (LogicalVolume, er
 	switch {
 	case err != nil:
 		return lv, err
-	case now.UUID != lv.UUID || now.Of != "":
+	case now.UUID != lv.UUID || now.Origin != "":
 		return lv, fmt.Errorf("split snapshot %s from its source: it has changed meanwhile; try again", lv.path())
 	}
 	return now, nil
@@ -71,7 +71,7 @@ func (lv *LogicalVolume) parseCopyOnWrite(row *row) {
 	if of == "" && row.err == nil {
 		row.err = fmt.Errorf("read LVM's report: %s is a snapshot, and of what is not told", lv.path())
 	}
-	lv.Of, lv.Overflowed = volume.Name(of), overflowed
+	lv.Origin, lv.Overflowed = volume.Name(of), overflowed
 	if told {
 		lv.Stored = stored
 	}

@@ -128,13 +128,13 @@ func (c *Client) devices(ctx context.Context, g volume.Group) ([]device, error) 
 }
 
 // Extend grows a volume to at least size, keeping its shape; a volume that is large enough is left
-// alone. The error is ErrNoSpace if there is too little room, and ErrOrigin if the volume has
+// alone. The error is ErrNoSpace if there is too little room, and ErrHasSnapshots if the volume has
 // copy-on-write snapshots.
 func (c *Client) Extend(ctx context.Context, lv LogicalVolume, size volume.Bytes) error {
 	if lv.Size >= size {
 		return nil
 	}
-	if lv.Origin {
+	if lv.HasSnapshots {
 		return cannotGrow(lv)
 	}
 	return retryOnce(func() (roomy bool, err error) { return c.extend(ctx, lv, size) })

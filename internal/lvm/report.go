@@ -13,24 +13,24 @@ import (
 
 // A LogicalVolume is what LVM reports about a logical volume, flexlvm's or not.
 type LogicalVolume struct {
-	Group     volume.Group
-	GroupUUID string
-	Name      volume.Name
-	UUID      string
-	Size      volume.Bytes // what can be written to its device
-	Extent    volume.Bytes // of its group
-	Pool      bool         // it is a thin pool itself
-	Shape     volume.Shape // empty if its layout is none of flexlvm's
-	Data      volume.Bytes // what a thin one holds of its pool; Size if LVM does not report it
-	Tags      []string
-	Attr      string // lv_attr, as man 8 lvs describes it
-	Active    bool
-	Skipped   bool // LVM activates it only with --ignoreactivationskip: a person's wish, or see Unfinished
-	Open      bool // its device is mounted or otherwise in use, in any namespace
-	Origin    bool // it has snapshots, and LVM would remove them with it
-	// Of is the source of a copy-on-write snapshot; empty for all other volumes. Size is then the
+	Group        volume.Group
+	GroupUUID    string
+	Name         volume.Name
+	UUID         string
+	Size         volume.Bytes // what can be written to its device
+	Extent       volume.Bytes // of its group
+	Pool         bool         // it is a thin pool itself
+	Shape        volume.Shape // empty if its layout is none of flexlvm's
+	Data         volume.Bytes // what a thin one holds of its pool; Size if LVM does not report it
+	Tags         []string
+	Attr         string // lv_attr, as man 8 lvs describes it
+	Active       bool
+	Skipped      bool // LVM activates it only with --ignoreactivationskip: a person's wish, or see Unfinished
+	Open         bool // its device is mounted or otherwise in use, in any namespace
+	HasSnapshots bool // LVM would remove them with the volume
+	// Origin is the source of a copy-on-write snapshot; empty for all other volumes. Size is then the
 	// size of the snapshot's store.
-	Of volume.Name
+	Origin volume.Name
 	// Stored is how much of the store is in use, as far as LVM reports it.
 	Stored volume.Bytes
 	// Overflowed: the store was too small, or could not be written, so the snapshot holds nothing.
@@ -196,7 +196,7 @@ func parseVolume(fields map[string]string) (LogicalVolume, error) {
 		Sync:       row.field("sync_percent"),
 		SyncAction: row.field("raid_sync_action"),
 	}
-	lv.Origin = strings.ContainsAny(lv.Attr[:1], "oO")
+	lv.HasSnapshots = strings.ContainsAny(lv.Attr[:1], "oO")
 	lv.Skipped = strings.HasSuffix(lv.Attr, "k") // the tenth letter (man 8 lvs)
 	lv.parseCopyOnWrite(&row)
 	if pool := row.field("pool_lv"); pool != "" {

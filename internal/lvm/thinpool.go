@@ -133,8 +133,8 @@ type ThinPool struct {
 
 // Others are the volumes in a thin pool that do not carry flexlvm's tag.
 type Others struct {
-	Data   volume.Bytes // what they hold, as far as LVM reports it
-	Untold volume.Bytes // the size of those for which LVM does not report it
+	Data       volume.Bytes // what they hold, as far as LVM reports it
+	Unreported volume.Bytes // the size of those for which LVM does not report it
 }
 
 // countOthers drops the volumes without flexlvm's tag, and counts what they hold in flexlvm's
@@ -150,7 +150,7 @@ func countOthers(pools []ThinPool, all []LogicalVolume) []LogicalVolume {
 			case lv.Active:
 				p.Others.Data += lv.Data
 			default:
-				p.Others.Untold += lv.Size
+				p.Others.Unreported += lv.Size
 			}
 		}
 		return true

@@ -106,7 +106,7 @@ func TestThinPools(t *testing.T) {
 	require.Equal(t, 300*volume.MiB, written.Size)
 	require.Equal(t, volume.Bytes(104847115), written.Takes(), "what is written, rounded up")
 	require.Equal(t, inactive.Size, inactive.Takes(), "nobody knows, so all of it")
-	require.False(t, written.Origin)
+	require.False(t, written.HasSnapshots)
 
 	one, err := c.ThinPool(t.Context(), "flexlvm", "thinpool")
 	require.NoError(t, err)
@@ -126,7 +126,7 @@ func TestOthersInThinPools(t *testing.T) {
 	}{
 		"none":            {golden(t, "thin.json"), 2, Others{}},
 		"one":             {strings.Replace(golden(t, "thin.json"), tags, `"lv_tags":"mine"`, 1), 1, Others{Data: 104847115}},
-		"inactive":        {strings.ReplaceAll(golden(t, "thin.json"), tags, `"lv_tags":""`), 0, Others{Data: 104847115, Untold: 300 * volume.MiB}},
+		"inactive":        {strings.ReplaceAll(golden(t, "thin.json"), tags, `"lv_tags":""`), 0, Others{Data: 104847115, Unreported: 300 * volume.MiB}},
 		"of another pool": {strings.NewReplacer(tags, `"lv_tags":""`, `"pool_lv":"thinpool"`, `"pool_lv":"another"`).Replace(golden(t, "thin.json")), 0, Others{}},
 	} {
 		t.Run(name, func(t *testing.T) {

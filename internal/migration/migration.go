@@ -26,9 +26,9 @@ const pause = 100 * time.Millisecond
 // A Mover moves PersistentVolumes with the rights of its client: it reads claims, pods and
 // CSINodes, and creates, patches and deletes PersistentVolumes.
 type Mover struct {
-	Client   client.Client
-	Patience time.Duration      // for one claim
-	Say      func(doing string) // called before each write; may be nil
+	Client  client.Client
+	Timeout time.Duration      // for one claim
+	Say     func(doing string) // called before each write; may be nil
 }
 
 // A state is what exists of a claim's volume.
@@ -49,7 +49,7 @@ type step struct {
 // may be killed at any time.
 func (m *Mover) Move(ctx context.Context, claim types.NamespacedName, door pv.Door) error {
 	waitsFor := "read the claim"
-	err := wait.PollUntilContextTimeout(ctx, pause, m.Patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, pause, m.Timeout, true, func(ctx context.Context) (bool, error) {
 		for {
 			next, err := m.next(ctx, claim, door)
 			if err != nil || next == nil {
@@ -71,7 +71,7 @@ func (m *Mover) Move(ctx context.Context, claim types.NamespacedName, door pv.Do
 		}
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
-		return fmt.Errorf("claim %s: timed out after %s; its next step is: %s; run the same command again to continue", claim, m.Patience, waitsFor)
+		return fmt.Errorf("claim %s: timed out after %s; its next step is: %s; run the same command again to continue", claim, m.Timeout, waitsFor)
 	}
 	return err
 }

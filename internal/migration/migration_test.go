@@ -77,7 +77,7 @@ func TestMoveKilledAfterEachWrite(t *testing.T) {
 				w := newWorld(t, pv.Flex)
 				first := w.volume("pvc-1")
 				w.killAt, w.away = at, away
-				_ = (&Mover{Client: w.Client, Patience: pause / 2}).Move(t.Context(), key, pv.CSI) // killed, or waiting for Kubernetes
+				_ = (&Mover{Client: w.Client, Timeout: pause / 2}).Move(t.Context(), key, pv.CSI) // killed, or waiting for Kubernetes
 				w.killAt, w.away = 0, false
 				w.kubernetes()
 				w.kept()

@@ -252,5 +252,5 @@ func (w *world) put(objects ...client.Object) {
 }
 
 func (w *world) move(door pv.Door) error {
-	return (&Mover{Client: w.Client, Patience: time.Minute}).Move(w.t.Context(), key, door)
+	return (&Mover{Client: w.Client, Timeout: time.Minute}).Move(w.t.Context(), key, door)
 }

@@ -54,7 +54,7 @@ func ByDevice() (map[uint64][]Point, error) {
 }
 
 func points(match func(*mountinfo.Info) bool) ([]Point, error) {
-	infos, err := mountinfo.Own(match)
+	infos, err := mountinfo.ReadSelf(match)
 	if err != nil {
 		return nil, fmt.Errorf("read mountinfo: %w", err)
 	}

@@ -20,12 +20,12 @@ type Info struct {
 	ID           int
 	Major, Minor int // of the file system's device
 	// Root is the directory of the file system that is mounted. Read clips it.
-	Root       string
-	Mountpoint string
-	Options    string // of the mount, separated by commas
-	FSType     string
-	Source     string
-	VFSOptions string // of the file system, separated by commas; Read clips them
+	Root         string
+	Mountpoint   string
+	Options      string // of the mount, separated by commas
+	FSType       string
+	Source       string
+	SuperOptions string // of the file system ("super options" in proc_pid_mountinfo(5)), separated by commas; Read clips them
 }
 
 // rootField is the index of the root in a line.
@@ -62,8 +62,8 @@ func Read(file io.Reader, keep func(*Info) bool) ([]*Info, error) {
 	}
 }
 
-// Own is Read for the mount namespace of the caller.
-func Own(keep func(*Info) bool) ([]*Info, error) {
+// ReadSelf is Read for the mount namespace of the caller.
+func ReadSelf(keep func(*Info) bool) ([]*Info, error) {
 	runtime.LockOSThread() // the file is the thread's, and must remain while it is read
 	defer runtime.UnlockOSThread()
 	f, err := os.Open("/proc/thread-self/mountinfo")
@@ -116,7 +116,7 @@ func Parse(line string) (*Info, error) {
 	}
 	out := &Info{
 		Root: unescape.Replace(fields[rootField]), Mountpoint: unescape.Replace(fields[4]), Options: fields[5],
-		FSType: unescape.Replace(fields[separator+1]), Source: unescape.Replace(fields[separator+2]), VFSOptions: fields[separator+3],
+		FSType: unescape.Replace(fields[separator+1]), Source: unescape.Replace(fields[separator+2]), SuperOptions: fields[separator+3],
 	}
 	major, minor, _ := strings.Cut(fields[2], ":")
 	for _, number := range []struct {

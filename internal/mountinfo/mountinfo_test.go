@@ -22,8 +22,8 @@ func read(t *testing.T, text string) []*Info {
 
 func TestRead(t *testing.T) {
 	want := []*Info{
-		{ID: 22, Major: 254, Root: "/", Mountpoint: "/", Options: "rw,relatime", FSType: "ext4", Source: "/dev/vda1", VFSOptions: "rw"},
-		{ID: 91, Major: 253, Minor: 4, Root: "/a b", Mountpoint: `/data/with space\#`, Options: "ro,nodev", FSType: "fuse.s3", Source: "host:/a\tb\n", VFSOptions: "rw,prjquota"},
+		{ID: 22, Major: 254, Root: "/", Mountpoint: "/", Options: "rw,relatime", FSType: "ext4", Source: "/dev/vda1", SuperOptions: "rw"},
+		{ID: 91, Major: 253, Minor: 4, Root: "/a b", Mountpoint: `/data/with space\#`, Options: "ro,nodev", FSType: "fuse.s3", Source: "host:/a\tb\n", SuperOptions: "rw,prjquota"},
 	}
 	require.Equal(t, want, read(t, root+pod))
 	some, err := Read(strings.NewReader(root+pod), func(i *Info) bool { return i.Major == 253 })
@@ -42,11 +42,11 @@ func TestReadLongLines(t *testing.T) {
 		"93 22 0:51 / /spaces rw - fuse x rw,"+strings.Repeat("a ", 200_000)+"\n"+
 		pod)
 	require.Len(t, all, 6)
-	require.Equal(t, Info{ID: 90, Major: 253, Minor: 3, Root: long[:maxRoot], Mountpoint: "/pod", Options: "rw", FSType: "xfs", Source: "/dev/dm-3", VFSOptions: "rw"}, *all[1])
+	require.Equal(t, Info{ID: 90, Major: 253, Minor: 3, Root: long[:maxRoot], Mountpoint: "/pod", Options: "rw", FSType: "xfs", Source: "/dev/dm-3", SuperOptions: "rw"}, *all[1])
 	require.Equal(t, long[:maxField], all[2].Mountpoint)
 	require.Equal(t, "/dev/dm-3", all[2].Source)
-	require.True(t, strings.HasPrefix(all[3].VFSOptions, "rw,lowerdir=/long/"))
-	require.Len(t, all[3].VFSOptions, maxField)
+	require.True(t, strings.HasPrefix(all[3].SuperOptions, "rw,lowerdir=/long/"))
+	require.Len(t, all[3].SuperOptions, maxField)
 	require.Equal(t, "/spaces", all[4].Mountpoint)
 	require.Equal(t, "/a b", all[5].Root)
 }
@@ -75,7 +75,7 @@ type failing struct{}
 func (failing) Read([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestOwn(t *testing.T) {
-	all, err := Own(func(i *Info) bool { return i.Mountpoint == "/proc" })
+	all, err := ReadSelf(func(i *Info) bool { return i.Mountpoint == "/proc" })
 	require.NoError(t, err)
 	require.NotEmpty(t, all)
 	require.Equal(t, "proc", all[0].FSType)

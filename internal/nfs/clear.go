@@ -212,7 +212,7 @@ func (c *clearing) strip(ctx context.Context, dir *os.Root) (remaining string, e
 // enter opens a directory of the same file system. Between the check and the opening, somebody may
 // replace the directory, for example by a link; that is an error.
 func enter(root *os.Root, name string) (*os.Root, error) {
-	if err := nfsmark.CheckOwn(root, name); err != nil {
+	if err := nfsmark.CheckPlainDirectory(root, name); err != nil {
 		return nil, err
 	}
 	seen, err := root.Lstat(name)

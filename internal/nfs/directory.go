@@ -52,7 +52,7 @@ func fillIn(root *os.Root, p place, access Access) error {
 	if err := root.Mkdir(p.name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := nfsmark.CheckOwn(root, p.name); err != nil {
+	if err := nfsmark.CheckPlainDirectory(root, p.name); err != nil {
 		return err
 	}
 	if access.Group >= 0 {
@@ -117,7 +117,7 @@ func find(root *os.Root, p place) (finding, error) {
 		if !marked {
 			return "", &nfsmark.ForeignError{Name: candidate.name, What: "has no mark in " + nfsmark.Dir + " that this provisioner made it for " + p.volume}
 		}
-		if err := nfsmark.CheckOwn(root, candidate.name); err != nil {
+		if err := nfsmark.CheckPlainDirectory(root, candidate.name); err != nil {
 			return "", err
 		}
 		found = append(found, candidate.as)

@@ -13,13 +13,13 @@ import (
 
 // A gate guards the access to an export. A call to a server that does not respond hangs in the kernel,
 // and only the end of the process can interrupt it. So each call runs in a goroutine, for which its
-// caller waits no longer than patience. Only a limited number of calls (maxBusy) run at the same time, and
+// caller waits no longer than ioTimeout. Only a limited number of calls (maxBusy) run at the same time, and
 // only one per volume.
 type gate struct {
-	export   Export
-	patience time.Duration // for one call
-	maxBusy  int
-	now      func() time.Time
+	export    Export
+	ioTimeout time.Duration // for one call
+	maxBusy   int
+	now       func() time.Time
 
 	mu       sync.Mutex
 	busy     map[string]time.Time // start time, by volume
@@ -30,8 +30,8 @@ type gate struct {
 	used atomic.Bool
 }
 
-func newGate(e Export, patience time.Duration, maxBusy int, now func() time.Time) *gate {
-	return &gate{export: e, patience: patience, maxBusy: maxBusy, now: now, busy: map[string]time.Time{}}
+func newGate(e Export, ioTimeout time.Duration, maxBusy int, now func() time.Time) *gate {
+	return &gate{export: e, ioTimeout: ioTimeout, maxBusy: maxBusy, now: now, busy: map[string]time.Time{}}
 }
 
 // errSilent means that the server may not respond, so that a started operation may still complete.
@@ -44,7 +44,7 @@ func (g *gate) do(caller context.Context, volume string, op func(context.Context
 	if err := g.enter(volume); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(caller, g.patience)
+	ctx, cancel := context.WithTimeout(caller, g.ioTimeout)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
@@ -59,7 +59,7 @@ func (g *gate) do(caller context.Context, volume string, op func(context.Context
 		if caller.Err() != nil {
 			return caller.Err() // the process is shutting down
 		}
-		return fmt.Errorf("export %s: %w: nothing came back in %s; it is retried", g.export, errSilent, g.patience)
+		return fmt.Errorf("export %s: %w: nothing came back in %s; it is retried", g.export, errSilent, g.ioTimeout)
 	}
 }
 
@@ -120,7 +120,7 @@ func (g *gate) waiting() int {
 }
 
 // oldest returns for how long the oldest running call has been running; 0 if none runs. A server that
-// responds ends each call soon after patience.
+// responds ends each call soon after ioTimeout.
 func (g *gate) oldest() (age time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func gateTo(dir string, patience time.Duration, maxBusy int) *gate {
-	return newGate(Export{Server: "nfs", Path: "/srv", Dir: dir}, patience, maxBusy, time.Now)
+func gateTo(dir string, ioTimeout time.Duration, maxBusy int) *gate {
+	return newGate(Export{Server: "nfs", Path: "/srv", Dir: dir}, ioTimeout, maxBusy, time.Now)
 }
 
 // A server that does not respond holds the maximum number of calls, but not their callers.
@@ -41,7 +41,7 @@ func TestGateToASilentServer(t *testing.T) {
 	close(answers)
 	require.Eventually(t, func() bool { return g.waiting() == 0 }, time.Minute, time.Millisecond)
 	require.Zero(t, late.Load(), "calls that nobody waits for see that by their context")
-	g.patience = time.Minute
+	g.ioTimeout = time.Minute
 	require.NoError(t, g.do(t.Context(), "a", func(context.Context, *os.Root) error { return nil }))
 }
 

@@ -32,8 +32,8 @@ const finalizer = "external-provisioner.volume.kubernetes.io/finalizer"
 type Parts struct {
 	Exports Exports
 	Cluster string // UID of the kube-system namespace
-	// Patience is the time limit for one step of a server.
-	Patience time.Duration
+	// IOTimeout is the time limit for one step of a server.
+	IOTimeout time.Duration
 	// MaxWaiting is the maximum number of steps that wait for one server.
 	MaxWaiting int
 	// MaxLong is the maximum number of removals that may each keep a worker for longer than turn.
@@ -66,7 +66,7 @@ var (
 func NewProvisioner(parts Parts) *Provisioner {
 	p := &Provisioner{Parts: parts, gates: map[string]*gate{}, room: roomOf, long: make(chan struct{}, parts.MaxLong)}
 	for _, e := range parts.Exports {
-		p.gates[e.String()] = newGate(e, parts.Patience, parts.MaxWaiting, parts.Now)
+		p.gates[e.String()] = newGate(e, parts.IOTimeout, parts.MaxWaiting, parts.Now)
 	}
 	return p
 }

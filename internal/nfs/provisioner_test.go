@@ -44,9 +44,9 @@ func newRig(t *testing.T) *rig {
 	}
 	r := &rig{t: t, events: record.NewFakeRecorder(10)}
 	r.Provisioner = NewProvisioner(Parts{
-		Exports:  exportsOf(t, "a:/srv="+filepath.Join(base, "1"), "b:/srv="+filepath.Join(base, "2")),
-		Cluster:  "here",
-		Patience: time.Minute, MaxWaiting: 2, MaxLong: 1, Events: r.events, Now: time.Now,
+		Exports:   exportsOf(t, "a:/srv="+filepath.Join(base, "1"), "b:/srv="+filepath.Join(base, "2")),
+		Cluster:   "here",
+		IOTimeout: time.Minute, MaxWaiting: 2, MaxLong: 1, Events: r.events, Now: time.Now,
 		Volume: func(context.Context, string) (*corev1.PersistentVolume, error) {
 			if r.failure != nil {
 				return nil, r.failure
@@ -201,7 +201,7 @@ func TestProvisionThatIsAnsweredLate(t *testing.T) {
 	g := newGate(r.Exports[1], time.Second, 1, time.Now)
 	r.gates[r.Exports[1].String()] = g
 	r.room = func(*os.File) (room, error) {
-		time.Sleep(g.patience + 200*time.Millisecond) // not by a signal of the test, which would hide a race
+		time.Sleep(g.ioTimeout + 200*time.Millisecond) // not by a signal of the test, which would hide a race
 		return room{10 << 30, 1 << 20}, nil
 	}
 	_, state, err := r.enforced("3Gi")

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// sizePatience is how long the first attempt to provision waits for the server to enforce a
+	// sizeTimeout is how long the first attempt to provision waits for the server to enforce a
 	// directory's size: somewhat longer than the node daemon of a server takes.
-	sizePatience = 4 * time.Second
-	sizePoll     = 250 * time.Millisecond
+	sizeTimeout = 4 * time.Second
+	sizePoll    = 250 * time.Millisecond
 )
 
 // A room is the total size that the server reports for a directory, in units of grain.
@@ -48,7 +48,7 @@ func (p *Provisioner) awaitSize(ctx context.Context, at place, justAsked bool) e
 	}
 	deadline := p.Now()
 	if justAsked {
-		deadline = deadline.Add(sizePatience)
+		deadline = deadline.Add(sizeTimeout)
 	}
 	for {
 		err := p.gate(at).do(ctx, at.volume, func(_ context.Context, root *os.Root) error { return p.checkSize(root, at) })

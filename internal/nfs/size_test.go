@@ -34,7 +34,7 @@ func (r *rig) enforced(size string) (*corev1.PersistentVolume, controller.Provis
 	return r.Provision(r.t.Context(), controller.ProvisionOptions{PVName: pvName, PVC: claim, StorageClass: classOf(r.Exports[1], "enforceSize", "true")})
 }
 
-// later makes an attempt to provision run out of patience after its first check.
+// later makes an attempt to provision run out of time after its first check.
 func (r *rig) later() {
 	r.Now = func() time.Time { return time.Now().Add(time.Duration(r.looks.Add(1)) * time.Hour) }
 }
@@ -99,7 +99,7 @@ func TestSizeIsAwaitedOnce(t *testing.T) {
 		asked.Add(1)
 		return 10 * volume.GiB
 	})
-	r.Now = func() time.Time { // the patience ends with the third check
+	r.Now = func() time.Time { // the time ends with the third check
 		if asked.Load() < 3 {
 			return time.Time{}
 		}

@@ -27,12 +27,12 @@ const (
 
 // Config configures the control side for NFS.
 type Config struct {
-	Client   kubernetes.Interface
-	Exports  Exports
-	Cluster  string        // UID of the kube-system namespace
-	Patience time.Duration // time limit of a server for one step
-	Workers  int           // number of claims, and also of volumes, that are processed at the same time
-	Metrics  *Metrics
+	Client    kubernetes.Interface
+	Exports   Exports
+	Cluster   string        // UID of the kube-system namespace
+	IOTimeout time.Duration // time limit of a server for one step
+	Workers   int           // number of claims, and also of volumes, that are processed at the same time
+	Metrics   *Metrics
 }
 
 // Work provisions until ctx ends, and then waits for the workers, but not forever: a server may hang.
@@ -43,7 +43,7 @@ func Work(ctx context.Context, config Config) error {
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: config.Client.CoreV1().Events(corev1.NamespaceAll)})
 
 	p := NewProvisioner(Parts{
-		Exports: config.Exports, Cluster: config.Cluster, Patience: config.Patience,
+		Exports: config.Exports, Cluster: config.Cluster, IOTimeout: config.IOTimeout,
 		MaxWaiting: 2 * config.Workers, // a worker is never rejected while the server responds
 		MaxLong:    config.Workers / 2,
 		Events:     broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component}),

@@ -27,7 +27,7 @@ func TestDeletedByHand(t *testing.T) {
 	client := fake.NewClientset(class, claim)
 	ended := make(chan error)
 	go func() {
-		ended <- Work(ctx, Config{Client: client, Exports: exports, Patience: time.Minute, Workers: 1, Metrics: NewMetrics()})
+		ended <- Work(ctx, Config{Client: client, Exports: exports, IOTimeout: time.Minute, Workers: 1, Metrics: NewMetrics()})
 	}()
 	t.Cleanup(func() { require.NoError(t, <-ended) })
 
@@ -57,7 +57,7 @@ func TestFinalizerOfEarlierVolumes(t *testing.T) {
 	client := fake.NewClientset(v)
 	ended := make(chan error)
 	go func() {
-		ended <- Work(ctx, Config{Client: client, Exports: exportsOf(t, "a:/srv="+t.TempDir()), Patience: time.Minute, Workers: 1, Metrics: NewMetrics()})
+		ended <- Work(ctx, Config{Client: client, Exports: exportsOf(t, "a:/srv="+t.TempDir()), IOTimeout: time.Minute, Workers: 1, Metrics: NewMetrics()})
 	}()
 	t.Cleanup(func() { require.NoError(t, <-ended) })
 	require.Eventually(t, func() bool {

@@ -52,9 +52,9 @@ func (e *ForeignError) Error() string {
 	return fmt.Sprintf("%q %s; nothing is changed: check it on the server", e.Name, e.What)
 }
 
-// CheckOwn fails unless name is a directory of the export itself: neither a link nor a mount point of
+// CheckPlainDirectory fails unless name is a directory of the export itself: neither a link nor a mount point of
 // another file system. That error is a *ForeignError.
-func CheckOwn(root *os.Root, name string) error {
+func CheckPlainDirectory(root *os.Root, name string) error {
 	info, err := root.Lstat(name)
 	if err != nil {
 		return err

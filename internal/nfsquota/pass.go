@@ -203,7 +203,7 @@ func checkMark(m nfsmark.Mark, name string) error {
 // openDirectory opens the directory of a volume; nil if it does not exist: it is not created yet, or
 // was removed or archived.
 func (p *pass) openDirectory(name string) (*os.File, error) {
-	err := nfsmark.CheckOwn(p.root, name)
+	err := nfsmark.CheckPlainDirectory(p.root, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -15,7 +15,7 @@ var (
 	ErrRefused = errors.New("refused")
 	// ErrDamaged: the volume does not hold the content that its tags name; a person must repair it.
 	ErrDamaged = errors.New("damaged")
-	// ErrLost: this node has served the volume before and its LV is gone.
+	// ErrLost: this node has had the volume before and its LV is gone.
 	ErrLost = errors.New("lost")
 )
 
@@ -128,5 +128,5 @@ func evictedErr(spec volume.Spec, err error) error {
 }
 
 func lostErr(record string, err error) error {
-	return fmt.Errorf("%w: this node has served the volume before (%s), and now: %w; an empty volume will not take its place: restore it, or delete the claim, or delete that file if the data is not wanted", ErrLost, record, err)
+	return fmt.Errorf("%w: this node has had the volume before (%s), and now: %w; an empty volume will not take its place: restore it, or delete the claim, or delete that file if the data is not wanted", ErrLost, record, err)
 }

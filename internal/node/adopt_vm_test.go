@@ -325,7 +325,7 @@ func TestSnapshotOfAnAdoptedVolumeIsRestored(t *testing.T) {
 			require.NoError(t, os.Remove(from+"/kept"))
 			m.unmount(from)
 			c := m.copyOf(snap, "copy", shapes[0], s.Size)
-			require.NoError(t, m.MakeClone(m.ctx(), c))
+			require.NoError(t, m.CreateCloneAhead(m.ctx(), c))
 			m.requireRestored(c, sum)
 			if kind == volume.Ext4 {
 				requireExt4(t, m, c)

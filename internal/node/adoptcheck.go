@@ -46,7 +46,7 @@ func checkAdoptable(lv lvm.LogicalVolume) error {
 		return refused("logical volume %s is a thin pool", where)
 	case layout == volume.Thin:
 		return refused("logical volume %s lies in thin pool %s, and what it takes of that was promised by nobody; copy its data to a volume of a class with layout thin", where, lv.Shape.ThinPool)
-	case lv.Origin:
+	case lv.HasSnapshots:
 		return refused("logical volume %s has snapshots, which LVM would remove with it; remove or merge them first (`lvs -o lv_name,origin %s`)", where, lv.Group)
 	case kind == "s" || kind == "S":
 		return refused("logical volume %s is a snapshot of another, and invalid once that is full; copy its data to a volume of its own", where)

@@ -29,7 +29,7 @@ func TestMayAdopt(t *testing.T) {
 	for says, change := range map[string]func(lv *lvm.LogicalVolume){
 		"data/wiki is a thin pool": func(lv *lvm.LogicalVolume) { lv.Pool, lv.Attr = true, "twi-a-tz--" },
 		"lies in thin pool pool":   func(lv *lvm.LogicalVolume) { lv.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "pool"} },
-		"has snapshots":            func(lv *lvm.LogicalVolume) { lv.Origin, lv.Attr = true, "owi-a-s---" },
+		"has snapshots":            func(lv *lvm.LogicalVolume) { lv.HasSnapshots, lv.Attr = true, "owi-a-s---" },
 		"is a snapshot of another": func(lv *lvm.LogicalVolume) { lv.Attr = "swi-a-s---" },
 		"(lv_attr Cwi-a-C---)":     func(lv *lvm.LogicalVolume) { lv.Attr, lv.Shape = "Cwi-a-C---", volume.Shape{} },
 		"(lv_attr mwi-a-m---)":     func(lv *lvm.LogicalVolume) { lv.Attr, lv.Shape = "mwi-a-m---", volume.Shape{} },
@@ -180,8 +180,8 @@ func TestMayDisown(t *testing.T) {
 	ready.State = volume.Unreferenced
 	require.ErrorContains(t, checkDisownable(plain(), ready), "`flexlvm volumes retain wiki` first")
 	for says, change := range map[string]func(*lvm.LogicalVolume){
-		"has copy-on-write snapshots": func(lv *lvm.LogicalVolume) { lv.Origin = true },
-		"is a snapshot of other":      func(lv *lvm.LogicalVolume) { lv.Of = "other" },
+		"has copy-on-write snapshots": func(lv *lvm.LogicalVolume) { lv.HasSnapshots = true },
+		"is a snapshot of other":      func(lv *lvm.LogicalVolume) { lv.Origin = "other" },
 	} {
 		lv := plain()
 		change(&lv)

@@ -20,7 +20,7 @@ import (
 
 // blockKind is the content of a raw block volume: no file system, but the device itself. Nothing on the
 // device identifies the volume; its tags do. In state creating, the device is not known to be zeroed, and no
-// pod has ever had it (publish).
+// pod has ever had it (recordMountable).
 type blockKind struct {
 	engine *Engine
 	device lvm.Device

@@ -132,7 +132,7 @@ func testBlock(t *testing.T, m *machine) {
 	require.Len(t, all, 1)
 	require.Equal(t, []string{target}, all[0].Mounts)
 	require.True(t, all[0].Open, "though no process has it open")
-	require.Equal(t, s.Charge(), all[0].FullSize)
+	require.Equal(t, s.Charge(), all[0].AllocatedWhenFull)
 	space, err := m.Space(s.Group, s.Name, target)
 	require.NoError(t, err)
 	require.Equal(t, Space{Size: rawSize, Block: true}, space)
@@ -351,7 +351,7 @@ func TestBlockCopies(t *testing.T) {
 	writeDevice(t, from, 0, pattern("later ", rawSize))
 
 	c := m.cloneOf(snap, "copy", rawGrown)
-	require.ErrorContains(t, m.MakeClone(m.ctx(), c), "volumeMode")
+	require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), c), "volumeMode")
 	c.FSType = volume.Raw
 	target, deaths := m.file("c"), 0
 	untilAlive(t, call{Dir: m.dir, Verb: "clone", Spec: c}, func() { m.clearCopy(c) }, func(int) {
@@ -365,7 +365,7 @@ func TestBlockCopies(t *testing.T) {
 	m.unmount(m.mount(x, "x"))
 	c = m.cloneOf(x, "raw", 64*volume.MiB)
 	c.FSType = volume.Raw
-	require.ErrorContains(t, m.MakeClone(m.ctx(), c), "volumeMode")
+	require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), c), "volumeMode")
 	m.unmount(from)
 }
 

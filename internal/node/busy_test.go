@@ -15,7 +15,7 @@ import (
 func TestCallsOfTheDaemonDoNotWaitForABusyVolume(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
-	e.roundPatience, e.sourcePatience = 10*time.Millisecond, 10*time.Millisecond
+	e.roundLockTimeout, e.sourceLockTimeout = 10*time.Millisecond, 10*time.Millisecond
 	spec := cloneSpec()
 	release, err := e.lockVolume(t.Context(), spec.Group, spec.Name)
 	require.NoError(t, err)
@@ -27,10 +27,10 @@ func TestCallsOfTheDaemonDoNotWaitForABusyVolume(t *testing.T) {
 	require.ErrorIs(t, e.Release(ctx, ref, volume.Unreferenced, volume.Disposal{}), ErrBusy)
 	_, err = e.SetStateOf(ctx, ref, "", volume.Ready)
 	require.ErrorIs(t, err, ErrBusy)
-	require.ErrorIs(t, e.MakeClone(ctx, spec), ErrBusy)
+	require.ErrorIs(t, e.CreateCloneAhead(ctx, spec), ErrBusy)
 	empty, snapshot := spec, spec
 	empty.CloneOf = ""
-	require.ErrorIs(t, e.Prepare(ctx, empty, nil), ErrBusy)
+	require.ErrorIs(t, e.CreateAhead(ctx, empty, nil), ErrBusy)
 	snapshot.Kind = volume.Snapshot
 	_, err = e.MakeSnapshot(ctx, SnapshotRequest{Spec: snapshot}, stillWanted)
 	require.ErrorIs(t, err, ErrBusy)

@@ -17,11 +17,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// MakeClone creates a volume that starts as a copy of another (Spec.CloneOf) before its first mount, so that
+// CreateCloneAhead creates a volume that starts as a copy of another (Spec.CloneOf) before its first mount, so that
 // it holds the source's content as of now. A finished volume is left alone. Without this call, the first
 // mount creates the copy. An encrypted thin copy is always created by its first mount, which brings the key.
 // A thick copy is created only by this call (fullCopy); if it is encrypted, its first mount finishes it.
-func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
+func (e *Engine) CreateCloneAhead(ctx context.Context, spec volume.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
 	if spec.Encrypted {
 		return noKeyErr(spec.Group, spec.Name)
 	}
-	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)
+	release, err := e.lockWithin(ctx, e.sourceLockTimeout, spec.Group, spec.Name)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (e *Engine) limitCopy(ctx context.Context, f openedVolume, spec volume.Spec
 // copyAgain creates again a copy that an earlier call has left unfinished. While its source cannot be copied,
 // the unfinished copy stays, for a person to look at.
 func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (openedVolume, error) {
-	if err := e.checkNeverPublished(lv); err != nil {
+	if err := e.checkUnrecorded(lv); err != nil {
 		return openedVolume{}, err
 	}
 	if spec.Layout != volume.Thin {
@@ -126,14 +126,14 @@ func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.Logical
 	return e.copyOf(ctx, spec, key)
 }
 
-// checkNeverPublished returns an error if a pod may have used an unfinished copy: this node's record says so, or
-// cannot be read.
-func (e *Engine) checkNeverPublished(lv lvm.LogicalVolume) error {
-	published, err := e.wasPublished(lv)
+// checkUnrecorded returns an error if a pod may have used an unfinished copy: this node has a record of it, which
+// may be unreadable.
+func (e *Engine) checkUnrecorded(lv lvm.LogicalVolume) error {
+	recorded, err := e.isRecorded(lv)
 	switch {
 	case err != nil:
 		return fmt.Errorf("volume %s/%s is a copy that was never finished, and whether a pod has had it is unknown, so it is not made again: %w; inspect the copy and that file by hand", lv.Group, lv.Name, err)
-	case published:
+	case recorded:
 		return fmt.Errorf("%w: volume %s/%s is a copy that was never finished, and this node's record %s says that a pod had it; inspect it by hand", ErrDamaged, lv.Group, lv.Name, e.records.file(lv.Group, lv.Name))
 	}
 	return nil
@@ -163,15 +163,15 @@ func (e *Engine) removeIncomplete(ctx context.Context, spec volume.Spec, lv lvm.
 	return e.removeNotes(lv.UUID)
 }
 
-// sourcePatience is how long a copy or a snapshot waits for another call's lock on its source, such as an
+// sourceLockTimeout is how long a copy or a snapshot waits for another call's lock on its source, such as an
 // unmount that writes back slowly. It also bounds the wait for a volume's own lock where a volume is created
 // before its first mount. The node daemon works serially: without a bound, one hung disk would silently delay
 // all others.
-const sourcePatience = 30 * time.Second
+const sourceLockTimeout = 30 * time.Second
 
 // withLock calls do with the lock on the source of a copy or a snapshot. The caller holds the copy's own lock.
 func (e *Engine) withLock(ctx context.Context, g volume.Group, n volume.Name, do func() error) error {
-	release, err := e.lockWithin(ctx, e.sourcePatience, g, n)
+	release, err := e.lockWithin(ctx, e.sourceLockTimeout, g, n)
 	if err != nil {
 		return err
 	}

@@ -137,15 +137,15 @@ func TestCheckCopyable(t *testing.T) {
 		"another pool": {func(_ *volume.Spec, l *lvm.LogicalVolume, _ *volume.Tags) { l.Shape.ThinPool = "other" }, "is no thin volume in pool flexlvm/pool"},
 		"a full copy of a copy-on-write snapshot": {func(s *volume.Spec, l *lvm.LogicalVolume, v *volume.Tags) {
 			thick(s, l, v)
-			l.Of, v.Kind = "pvc-1", volume.Snapshot
+			l.Origin, v.Kind = "pvc-1", volume.Snapshot
 		}, ""},
 		"one that has overflowed": {func(s *volume.Spec, l *lvm.LogicalVolume, v *volume.Tags) {
 			thick(s, l, v)
-			l.Of, l.Overflowed, v.Kind = "pvc-1", true, volume.Snapshot
+			l.Origin, l.Overflowed, v.Kind = "pvc-1", true, volume.Snapshot
 		}, "has overflowed"},
 		"another tenant's copy-on-write snapshot": {func(s *volume.Spec, l *lvm.LogicalVolume, v *volume.Tags) {
 			thick(s, l, v)
-			l.Of, v.Kind, v.Namespace = "pvc-1", volume.Snapshot, "db"
+			l.Origin, v.Kind, v.Namespace = "pvc-1", volume.Snapshot, "db"
 		}, `belongs to namespace "db", not to "shop"`},
 		"a thick volume that is in use": {thick, "is no copy-on-write snapshot"},
 		"a snapshot that is a volume of its own by now": {func(s *volume.Spec, l *lvm.LogicalVolume, v *volume.Tags) {
@@ -207,18 +207,18 @@ func TestAdmitHalfACopy(t *testing.T) {
 	require.NoError(t, checkStateChange(lv, done, volume.Ready))
 }
 
-func TestMakeCloneOfNothing(t *testing.T) {
+func TestCreateCloneAheadOfNothing(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
 	s := cloneSpec()
 	s.CloneOf = ""
-	require.ErrorContains(t, e.MakeClone(t.Context(), s), "cloneOf")
+	require.ErrorContains(t, e.CreateCloneAhead(t.Context(), s), "cloneOf")
 	s = cloneSpec()
 	s.Namespace = ""
-	require.ErrorContains(t, e.MakeClone(t.Context(), s), "namespace")
+	require.ErrorContains(t, e.CreateCloneAhead(t.Context(), s), "namespace")
 	s = cloneSpec()
 	s.Reserve = 30
-	require.ErrorContains(t, e.MakeClone(t.Context(), s), "belongs to kind snapshot")
+	require.ErrorContains(t, e.CreateCloneAhead(t.Context(), s), "belongs to kind snapshot")
 }
 
 // The error about an unfinished copy claims that a pod used the copy only if this node's record can be read and
@@ -227,14 +227,14 @@ func TestUnfinishedCopyAndItsRecord(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
 	lv := lvm.LogicalVolume{Group: "flexlvm", Name: "copy", UUID: "u"}
-	require.NoError(t, e.checkNeverPublished(lv))
+	require.NoError(t, e.checkUnrecorded(lv))
 	require.NoError(t, e.records.write(lv.Group, lv.Name, newRecord("u", halfTags())))
-	err = e.checkNeverPublished(lv)
+	err = e.checkUnrecorded(lv)
 	require.ErrorIs(t, err, ErrDamaged)
 	require.ErrorContains(t, err, "says that a pod had it")
 	file := e.records.file(lv.Group, lv.Name)
 	require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))
-	err = e.checkNeverPublished(lv)
+	err = e.checkUnrecorded(lv)
 	require.ErrorContains(t, err, "whether a pod has had it is unknown")
 	require.ErrorContains(t, err, file)
 	require.NotErrorIs(t, err, ErrDamaged)

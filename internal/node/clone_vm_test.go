@@ -85,7 +85,7 @@ func TestCloneWithoutRoomIsNotBegun(t *testing.T) {
 	c := m.cloneOf(s, "copy", 8*volume.GiB)
 	var steps []string
 	m.after = func(step string) { steps = append(steps, step) }
-	require.ErrorIs(t, m.MakeClone(m.ctx(), c), lvm.ErrNoSpace)
+	require.ErrorIs(t, m.CreateCloneAhead(m.ctx(), c), lvm.ErrNoSpace)
 	require.Empty(t, steps)
 	require.Equal(t, []string{"source"}, lvs())
 }
@@ -100,9 +100,9 @@ func TestCloneOfAVolumeInUse(t *testing.T) {
 	_, quiet, _ := df(t, from)
 
 	same := m.cloneOf(s, "same", s.Size)
-	require.NoError(t, m.MakeClone(m.ctx(), same))
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), same))
 	requireClone(t, same)
-	require.NoError(t, m.MakeClone(m.ctx(), same), "it is there already")
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), same), "it is there already")
 	size, used, _ := df(t, m.mount(same, "same"))
 	require.Equal(t, s.Size, size)
 	require.Equal(t, quiet, used, "what the source has used")
@@ -114,7 +114,7 @@ func TestCloneOfAVolumeInUse(t *testing.T) {
 	time.Sleep(time.Second)
 	c := m.cloneOf(s, "copy", s.Size)
 	began := time.Now()
-	require.NoError(t, m.MakeClone(m.ctx(), c))
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), c))
 	t.Logf("the copy of a volume that is being written to took %s", time.Since(began))
 	close(stop)
 	wg.Wait()
@@ -133,7 +133,7 @@ func TestCloneOfAVolumeInUse(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, in, 3)
 	for _, v := range in {
-		require.False(t, v.Origin, "%s: no snapshot goes with a thin volume", v.Name)
+		require.False(t, v.HasSnapshots, "%s: no snapshot goes with a thin volume", v.Name)
 		require.Empty(t, v.Problem)
 		require.Empty(t, v.CloneOfFS)
 		require.Equal(t, m.shape, v.Shape)
@@ -183,7 +183,7 @@ func TestCloneThatIsLarger(t *testing.T) {
 
 	again := m.cloneOf(c, "again", 2*grown)
 	again.Inodes = 1000
-	require.NoError(t, m.MakeClone(m.ctx(), again))
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), again))
 	requireClone(t, again)
 	require.Equal(t, sum, sumOf(t, m.mount(again, "c")+"/kept"))
 	m.unmount(m.target("c"))
@@ -241,7 +241,7 @@ func TestCloneKilledAfterEveryStep(t *testing.T) {
 		start()
 		require.True(t, call{Dir: m.dir, Verb: "clone", Spec: c, Die: 3}.run(t))
 		require.True(t, call{Dir: m.dir, Verb: "clone", Spec: c, Die: die}.run(t))
-		require.NoError(t, m.MakeClone(m.ctx(), c))
+		require.NoError(t, m.CreateCloneAhead(m.ctx(), c))
 		check(0)
 	}
 }
@@ -265,7 +265,7 @@ func TestCloneKilledAnywhere(t *testing.T) {
 		if (call{Dir: m.dir, Verb: "clone", Spec: c}).runFor(t, at) {
 			killed++
 		}
-		require.Eventually(t, func() bool { return m.MakeClone(m.ctx(), c) == nil }, 2*time.Minute, 50*time.Millisecond)
+		require.Eventually(t, func() bool { return m.CreateCloneAhead(m.ctx(), c) == nil }, 2*time.Minute, 50*time.Millisecond)
 		requireClone(t, c)
 		to := m.mount(c, "b")
 		require.Equal(t, sum, sumOf(t, to+"/kept"))
@@ -284,7 +284,7 @@ func TestCloneAndSourceGoApart(t *testing.T) {
 	from := m.mount(s, "a")
 	sum := randomFile(t, from+"/kept", 10*volume.MiB)
 	first, second := m.cloneOf(s, "first", s.Size), m.cloneOf(s, "second", s.Size)
-	require.NoError(t, m.MakeClone(m.ctx(), first))
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), first))
 	require.NoError(t, m.Release(m.ctx(), refOf(first), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeDiscard}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(first)))
 	require.Equal(t, sum, sumOf(t, from+"/kept"))
@@ -294,7 +294,7 @@ func TestCloneAndSourceGoApart(t *testing.T) {
 	// A volume that was given up, but whose data still exists, can be copied.
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeDiscard}))
 	m.shell("lvchange -an %s/%s", group, s.Name)
-	require.NoError(t, m.MakeClone(m.ctx(), second))
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), second))
 	requireClone(t, second)
 	require.NoError(t, m.Remove(m.ctx(), refOf(s)))
 	require.Equal(t, []string{"second"}, lvs())
@@ -302,7 +302,7 @@ func TestCloneAndSourceGoApart(t *testing.T) {
 	require.Equal(t, sum, sumOf(t, to+"/kept"))
 	m.unmount(to)
 	requireWhole(t, m, second)
-	require.NoError(t, m.MakeClone(m.ctx(), second), "it needs its source no more")
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), second), "it needs its source no more")
 }
 
 func TestCloneOfWrongSources(t *testing.T) {
@@ -310,7 +310,7 @@ func TestCloneOfWrongSources(t *testing.T) {
 	s := m.volume("source", 64*volume.MiB)
 	mountFails := func(c volume.Spec, is error, says string) {
 		t.Helper()
-		for _, err := range []error{m.MakeClone(m.ctx(), c), m.tryMount(c, m.target("b"))} {
+		for _, err := range []error{m.CreateCloneAhead(m.ctx(), c), m.tryMount(c, m.target("b"))} {
 			require.ErrorIs(t, err, is)
 			require.ErrorContains(t, err, says)
 		}
@@ -335,7 +335,7 @@ func TestCloneOfWrongSources(t *testing.T) {
 	mountFails(other, ErrRefused, "delete the claim of the copy and ask for more")
 	other = c
 	other.CloneOf = testPool
-	require.Error(t, m.MakeClone(m.ctx(), other))
+	require.Error(t, m.CreateCloneAhead(m.ctx(), other))
 
 	m.shape = volume.Shape{Layout: volume.Linear}
 	thick := m.volume("thick", 64*volume.MiB)
@@ -365,7 +365,7 @@ func TestHalfACloneWithoutItsSource(t *testing.T) {
 	require.Equal(t, tagsOf(t, s.Name).FS, tagsOf(t, c.Name).Clone)
 	m.clear(s.Name)
 	for range 2 {
-		require.ErrorIs(t, m.MakeClone(m.ctx(), c), lvm.ErrNoVolume)
+		require.ErrorIs(t, m.CreateCloneAhead(m.ctx(), c), lvm.ErrNoVolume)
 		require.ErrorIs(t, m.tryMount(c, m.target("b")), lvm.ErrNoVolume)
 	}
 	plain := c

@@ -15,7 +15,7 @@ func TestFullCopyTakesNoMoreThanItIsCharged(t *testing.T) {
 	origin := lvm.LogicalVolume{Extent: volume.DefaultExtent, Shape: volume.Shape{Layout: volume.Striped, Stripes: 4}}
 	c.size = c.spec.DeviceSize()
 	require.NoError(t, checkFullCopyCharge(&c, origin))
-	c.size = origin.Shape.Extents(c.size+1, origin.Extent)
+	c.size = origin.Shape.RoundUp(c.size+1, origin.Extent)
 	require.NoError(t, checkFullCopyCharge(&c, origin), "as LVM rounds up")
 	c.size = volume.TiB
 	err := checkFullCopyCharge(&c, origin)
@@ -33,7 +33,7 @@ func TestStoreTakesNoMoreThanIsKeptForIt(t *testing.T) {
 	spec := volume.Spec{Name: "snap", CloneOf: "source", Size: 100 * volume.GiB, Layout: volume.Linear, Kind: volume.Snapshot}
 	r := SnapshotRequest{Spec: spec, Charged: spec.Charge()}
 	origin := lvm.LogicalVolume{Extent: 16 * volume.MiB, Shape: volume.Shape{Layout: volume.Striped, Stripes: 4}}
-	origin.Size = origin.Shape.Extents(spec.ContentSize(), origin.Extent)
+	origin.Size = origin.Shape.RoundUp(spec.ContentSize(), origin.Extent)
 	require.NoError(t, checkStoreCharge(r, origin), "as LVM rounds up")
 	origin.Size = 200 * volume.GiB
 	err := checkStoreCharge(r, origin)

@@ -67,7 +67,7 @@ func (m *machine) requireHeld(s volume.Spec) {
 	}
 	lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)
 	require.NoError(m.t, err)
-	require.True(m.t, lv.Origin)
+	require.True(m.t, lv.HasSnapshots)
 	require.ErrorContains(m.t, m.lvm.Remove(m.ctx(), lv), "has snapshots")
 	require.NoError(m.t, m.lvm.Doom(m.ctx(), s.Group, []lvm.LogicalVolume{lv}))
 	require.NoError(m.t, m.lvm.RemoveDoomed(m.ctx(), s.Group, []lvm.LogicalVolume{lv}))
@@ -100,7 +100,7 @@ func testCopyOnWriteSnapshot(t *testing.T, m *machine) {
 	require.NoError(t, os.Remove(from+"/kept"))
 	randomFile(t, from+"/kept", 10*volume.MiB)
 	seen := m.see(snap.Name)
-	require.Equal(t, seen.DeviceSize, seen.FullSize)
+	require.Equal(t, seen.Allocated, seen.AllocatedWhenFull)
 	require.Equal(t, m.shape, m.see(s.Name).Shape, "its layout is read as before")
 	require.Positive(t, seen.Stored)
 	require.Empty(t, seen.Problem)
@@ -115,9 +115,9 @@ func testCopyOnWriteSnapshot(t *testing.T, m *machine) {
 	require.ErrorIs(t, m.tryMount(same, m.target("r")), ErrNotCopied)
 	thief := same
 	thief.Name, thief.Namespace = "stolen", "thief"
-	require.ErrorContains(t, m.MakeClone(m.ctx(), thief), `belongs to namespace "default", not to "thief"`)
-	require.NoError(t, m.MakeClone(m.ctx(), same))
-	require.NoError(t, m.MakeClone(m.ctx(), same), "it is there already")
+	require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), thief), `belongs to namespace "default", not to "thief"`)
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), same))
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), same), "it is there already")
 	m.requireRestored(same, sum)
 	m.drop(other, volume.WipeNone)
 	m.requireHeld(s)
@@ -182,9 +182,9 @@ func TestCopyOnWriteSnapshotOverflows(t *testing.T) {
 	small, full := m.storeOf(s, "small", 5), m.storeOf(s, "full", 0)
 	m.snapshotNow(small)
 	m.snapshotNow(full)
-	store := m.see(small.Name).DeviceSize
+	store := m.see(small.Name).Allocated
 	require.Equal(t, small.Charge(), store)
-	require.Equal(t, full.Charge(), m.see(full.Name).DeviceSize)
+	require.Equal(t, full.Charge(), m.see(full.Name).Allocated)
 
 	overwrite(t, from+"/more", 8*volume.MiB)
 	half := m.see(small.Name)
@@ -193,7 +193,7 @@ func TestCopyOnWriteSnapshotOverflows(t *testing.T) {
 	require.InDelta(t, float64(half.Stored*100/store), float64(m.fill(small.Name)), 1, "as LVM sees it")
 	require.Less(t, m.fill(full.Name), m.fill(small.Name))
 	copied := m.copyOf(small, "copied", shapes[0], s.Size)
-	require.True(t, call{Dir: m.dir, Verb: "clone", Spec: copied, Die: 2 + int(m.see(s.Name).DeviceSize.RoundUp(copyPart)/copyPart)}.run(t))
+	require.True(t, call{Dir: m.dir, Verb: "clone", Spec: copied, Die: 2 + int(m.see(s.Name).Allocated.RoundUp(copyPart)/copyPart)}.run(t))
 	require.Equal(t, volume.FillCopied, tagsOf(t, copied.Name).Fill, "killed after that")
 	require.NoError(t, os.Remove(from+"/kept"))
 	kept := randomFile(t, from+"/after", 8*volume.MiB)
@@ -203,8 +203,8 @@ func TestCopyOnWriteSnapshotOverflows(t *testing.T) {
 	require.Equal(t, store, over.Stored)
 	require.Equal(t, 100, m.fill(small.Name))
 	require.Equal(t, kept, sumOf(t, from+"/after"), "its source goes on")
-	require.ErrorContains(t, m.MakeClone(m.ctx(), m.copyOf(small, "lost", shapes[0], s.Size)), "has overflowed")
-	require.NoError(t, m.MakeClone(m.ctx(), copied), "what was copied before needs its source no more")
+	require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), m.copyOf(small, "lost", shapes[0], s.Size)), "has overflowed")
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), copied), "what was copied before needs its source no more")
 	m.requireRestored(copied, sum)
 
 	// All of the source is overwritten, to the last byte of its device.
@@ -214,7 +214,7 @@ func TestCopyOnWriteSnapshotOverflows(t *testing.T) {
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	m.drop(small, volume.WipeDiscard)
 	c := m.copyOf(full, "copy", shapes[0], grown)
-	require.NoError(t, m.MakeClone(m.ctx(), c))
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), c))
 	m.requireRestored(c, sum)
 	m.drop(full, volume.WipeNone)
 	require.NoError(t, m.Remove(m.ctx(), refOf(s)))
@@ -231,7 +231,7 @@ func TestGrowthWaitsForCopyOnWriteSnapshots(t *testing.T) {
 	m.snapshotNow(snap)
 	out, err := exec.Command("lvextend", "--yes", "--size", "+4m", fmt.Sprintf("%s/%s", group, s.Name)).CombinedOutput()
 	require.Error(t, err, "LVM can by now: %s", out)
-	require.ErrorIs(t, m.Expand(m.ctx(), s, grown), lvm.ErrOrigin)
+	require.ErrorIs(t, m.Expand(m.ctx(), s, grown), lvm.ErrHasSnapshots)
 	require.Equal(t, s.Size, tagsOf(t, s.Name).Size)
 	m.unmount(to)
 	m.mount(s, "a")
@@ -271,7 +271,7 @@ func TestCopyOnWriteKilledAfterEveryStep(t *testing.T) {
 	m.clear(snap.Name)
 	half := volume.Tags{State: volume.Creating, FS: tagsOf(t, s.Name).FS, Size: s.Size, Namespace: "default", Cluster: cluster, Kind: volume.Snapshot}
 	m.half(snap, half)
-	require.ErrorContains(t, m.MakeClone(m.ctx(), m.copyOf(snap, "copy", shapes[0], s.Size)), "is not made yet")
+	require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), m.copyOf(snap, "copy", shapes[0], s.Size)), "is not made yet")
 	m.snapshotNow(snap)
 
 	m.testFullCopyKilled(snap, sum)
@@ -285,7 +285,7 @@ func (m *machine) testFullCopyKilled(snap volume.Spec, sum string) {
 	c := m.copyOf(snap, "copy", shapes[0], snap.Size)
 	made := func() (steps []string) {
 		m.after = func(step string) { steps = append(steps, step) }
-		require.NoError(t, m.MakeClone(m.ctx(), c))
+		require.NoError(t, m.CreateCloneAhead(m.ctx(), c))
 		return steps
 	}
 	steps := made()
@@ -313,7 +313,7 @@ func (m *machine) testFullCopyKilled(snap volume.Spec, sum string) {
 	require.NoError(t, m.records.remove(c.Group, c.Name))
 	require.True(t, call{Dir: m.dir, Verb: "clone", Spec: c, Die: 2}.run(t))
 	require.NoError(t, m.Release(m.ctx(), refOf(c), volume.Unreferenced, volume.Disposal{}))
-	require.ErrorIs(t, m.MakeClone(m.ctx(), c), ErrRefused)
+	require.ErrorIs(t, m.CreateCloneAhead(m.ctx(), c), ErrRefused)
 	require.NoError(t, m.Remove(m.ctx(), refOf(c)))
 }
 
@@ -336,7 +336,7 @@ func (m *machine) testRemovalKilled(s, snap volume.Spec) {
 			break
 		}
 		require.Contains(t, lvs(), "source", "after death %d", die)
-		if m.see("source").Origin {
+		if m.see("source").HasSnapshots {
 			m.requireHeld(s)
 		}
 		require.False(t, call{Dir: m.dir, Verb: "remove", Spec: snap}.run(t))
@@ -381,7 +381,7 @@ func TestCopyOnWriteSnapshotOfABlockVolume(t *testing.T) {
 	writeDevice(t, from, 0, pattern("later ", rawSize))
 	m.leaveSecrets()
 	c := m.copyOf(snap, "copy", shapes[0], rawGrown)
-	require.NoError(t, m.MakeClone(m.ctx(), c))
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), c))
 	requireContent(t, m.mountRaw(c, "b"), rawGrown, data)
 	m.unmount(m.file("b"))
 	m.drop(snap, volume.WipeNone)
@@ -392,7 +392,7 @@ func TestCopyOnWriteSnapshotOfABlockVolume(t *testing.T) {
 	require.Equal(t, rawGrown, m.snapshotNow(snap).Size)
 	writeDevice(t, from, 0, pattern("later ", rawGrown))
 	c = m.copyOf(snap, "another", shapes[0], rawGrown)
-	require.NoError(t, m.MakeClone(m.ctx(), c))
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), c))
 	requireContent(t, m.mountRaw(c, "b"), rawGrown, data)
 	m.unmount(from)
 	m.unmount(m.file("b"))

@@ -24,7 +24,7 @@ func noKeyErr(g volume.Group, n volume.Name) error {
 // checkHeader reports whether the device holds the LUKS container that the tags name. Like checkFilesystem, it
 // returns false without an error only for a volume that may be formatted: one in state creating that was
 // never handed out and whose container was not finished; a container gets its UUID last. No pod has ever had
-// an encrypted volume in that state, whatever became of this node's records (publish).
+// an encrypted volume in that state, whatever became of this node's records (recordMountable).
 func checkHeader(lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, mayHoldData bool) (bool, error) {
 	h, err := readHeader(d.Path)
 	switch {

@@ -80,7 +80,7 @@ func TestNoKey(t *testing.T) {
 	require.ErrorIs(t, e.Mount(t.Context(), spec, MountRequest{Target: target}), ErrNoKey)
 	copied := cloneSpec()
 	copied.Encrypted = true
-	require.ErrorIs(t, e.MakeClone(t.Context(), copied), ErrNoKey)
+	require.ErrorIs(t, e.CreateCloneAhead(t.Context(), copied), ErrNoKey)
 	_, err = e.open(t.Context(), lvm.Device{Path: "/dev/null"}, encryptedTags(volume.Ready, lukstest.UUID), luks.Key{})
 	require.ErrorIs(t, err, ErrNoKey)
 	c, err := e.open(t.Context(), lvm.Device{Path: "/dev/null", Number: 7}, encryptedTags(volume.Ready, ""), luks.Key{})
@@ -129,7 +129,7 @@ func TestEncryptedIsReadyBeforeItIsHandedOut(t *testing.T) {
 			e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), Settle: func(volume.Group, volume.Name) {}}, host)
 			require.NoError(t, err)
 			f := openedVolume{device: lvm.Device{Group: "flexlvm", Name: "a", VolumeUUID: "uuid"}, tags: encryptedTags(volume.Creating, uuid)}
-			require.NoError(t, e.publish(t.Context(), f))
+			require.NoError(t, e.recordMountable(t.Context(), f))
 			rec, err := e.records.read("flexlvm", "a")
 			require.NoError(t, err)
 			if uuid == "" {

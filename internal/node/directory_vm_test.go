@@ -89,7 +89,7 @@ func TestDirectoryIsExact(t *testing.T) {
 	sum := volume.Bytes(0)
 	for _, v := range volumes {
 		require.Empty(t, v.Problem)
-		sum += v.DeviceSize
+		sum += v.Allocated
 	}
 	require.Equal(t, empty.Free-sum, pool.Free)
 	require.Empty(t, pool.Directories.Unfit)
@@ -249,7 +249,7 @@ func TestDirectoryKilledAfterEveryStep(t *testing.T) {
 	_, volumes := m.pool()
 	taken := volume.Bytes(0)
 	for _, v := range volumes {
-		taken += v.DeviceSize
+		taken += v.Allocated
 	}
 	pool, _ = m.pool()
 	require.Equal(t, pool.Size-taken, pool.Free, "something is promised to nobody")

@@ -98,7 +98,7 @@ type listing struct {
 // taken returns how much of the pool is not free: the room of the listed volumes, and that of other projects.
 func (l *listing) taken() (sum volume.Bytes) {
 	for i := range l.volumes {
-		sum += l.volumes[i].DeviceSize
+		sum += l.volumes[i].Allocated
 	}
 	for id, u := range l.after {
 		_, lasts := l.before[id]
@@ -175,7 +175,7 @@ func (o observedPool) problemEntry(lv lvm.LogicalVolume) (inventory.Volume, bool
 		what = "cannot be looked into, so its volumes are not known"
 	}
 	return inventory.Volume{
-		Group: lv.Group, GroupUUID: lv.GroupUUID, Name: lv.Name, UUID: lv.UUID, DeviceSize: lv.Takes(), Created: lv.Created,
+		Group: lv.Group, GroupUUID: lv.GroupUUID, Name: lv.Name, UUID: lv.UUID, Allocated: lv.Takes(), Created: lv.Created,
 		Shape:   volume.Shape{Layout: volume.Directory, DirectoryPool: lv.Name},
 		Problem: fmt.Sprintf("directory pool %s %s: %s", o.pool.Name, what, why),
 	}, why != ""

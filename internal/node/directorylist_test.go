@@ -27,18 +27,18 @@ func TestListingTakes(t *testing.T) {
 		want          volume.Bytes
 	}{
 		"what files without a project take":     {map[quota.Project]quota.Usage{0: has(0, volume.MiB)}, map[quota.Project]quota.Usage{0: has(0, volume.MiB)}, false, nil, 0},
-		"a volume":                              {mib, mib, true, []inventory.Volume{{DeviceSize: takes}}, takes},
-		"a volume that was made meanwhile":      {none, mib, true, []inventory.Volume{{DeviceSize: takes}}, takes},
+		"a volume":                              {mib, mib, true, []inventory.Volume{{Allocated: takes}}, takes},
+		"a volume that was made meanwhile":      {none, mib, true, []inventory.Volume{{Allocated: takes}}, takes},
 		"one that was made after the names":     {none, mib, false, nil, 0},
 		"one that is being made":                {mib, mib, true, nil, 0},
 		"one that was removed":                  {mib, none, false, nil, 0},
-		"one that was removed after the names":  {mib, none, true, []inventory.Volume{{DeviceSize: takes}}, takes},
-		"one whose quota is cleared":            {mib, only(quota.Usage{Inodes: 1}), true, []inventory.Volume{{DeviceSize: takes}}, takes},
-		"one that has grown since it was read":  {mib, only(has(2*volume.MiB, 0)), true, []inventory.Volume{{DeviceSize: takes}}, takes},
+		"one that was removed after the names":  {mib, none, true, []inventory.Volume{{Allocated: takes}}, takes},
+		"one whose quota is cleared":            {mib, only(quota.Usage{Inodes: 1}), true, []inventory.Volume{{Allocated: takes}}, takes},
+		"one that has grown since it was read":  {mib, only(has(2*volume.MiB, 0)), true, []inventory.Volume{{Allocated: takes}}, takes},
 		"one whose record makes no sense":       {mib, mib, false, []inventory.Volume{{Problem: "odd"}}, takes},
 		"files that are counted to nobody":      {only(has(0, volume.MiB)), only(has(0, volume.MiB)), false, nil, takes},
-		"a volume that exceeds its quota":       {mib, only(has(volume.MiB, 3*volume.MiB)), true, []inventory.Volume{{DeviceSize: takes}}, takes + 2*volume.MiB},
-		"a volume that has lost it, with files": {mib, only(has(0, volume.MiB)), true, []inventory.Volume{{DeviceSize: takes}}, takes},
+		"a volume that exceeds its quota":       {mib, only(has(volume.MiB, 3*volume.MiB)), true, []inventory.Volume{{Allocated: takes}}, takes + 2*volume.MiB},
+		"a volume that has lost it, with files": {mib, only(has(0, volume.MiB)), true, []inventory.Volume{{Allocated: takes}}, takes},
 	} {
 		l := listing{volumes: c.volumes, known: map[quota.Project]bool{one: c.known}, before: c.before, after: c.after}
 		require.Equal(t, c.want, l.taken(), name)

@@ -35,7 +35,7 @@ func TestDirectoryPoolAddsUp(t *testing.T) {
 			taken := volume.Bytes(0)
 			for _, v := range volumes {
 				require.Empty(t, v.Problem, step)
-				taken += v.DeviceSize
+				taken += v.Allocated
 			}
 			return pool.Size == pool.Free+taken
 		}, step)
@@ -82,7 +82,7 @@ func TestDirectoryPoolAddsUp(t *testing.T) {
 		return err
 	})
 	pool, volumes = addsUp("killed")
-	all := kept.HeldBy(volumes[kept.Name].DeviceSize + pool.Free)
+	all := kept.HeldBy(volumes[kept.Name].Allocated + pool.Free)
 	await(func() bool { return m.Expand(m.ctx(), kept, all) == nil }, "what was left is removed")
 	pool, _ = addsUp("expand to all that is left")
 	require.Less(t, pool.Free, volume.MiB)

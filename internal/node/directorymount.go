@@ -33,7 +33,7 @@ func (e *Engine) mountDirectory(ctx context.Context, spec volume.Spec, t *mount.
 		if err := p.ensureQuota(lv, rec, tags.Size); err != nil {
 			return err
 		}
-		if tags, err = e.handOutDirectory(ctx, lv, tags); err != nil {
+		if tags, err = e.recordMountableDirectory(ctx, lv, tags); err != nil {
 			return err
 		}
 		whole, err := mount.Attach(mount.XFS, p.device.Path, r.ReadOnly, r.Options...)
@@ -235,8 +235,8 @@ func (p *directoryPool) removeUnfinishedDirectory(ctx context.Context, dir strin
 	return clearTree(ctx, p.Root, dir, func(string) {})
 }
 
-// handOutDirectory records a volume on this node, and makes it ready, before a pod has it.
-func (e *Engine) handOutDirectory(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags) (volume.Tags, error) {
+// recordMountableDirectory is recordMountable for a volume that is a directory, and makes it ready at once.
+func (e *Engine) recordMountableDirectory(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags) (volume.Tags, error) {
 	rec, err := e.records.read(lv.Group, lv.Name)
 	if err != nil || rec.VolumeUUID != lv.UUID || rec.State != tags.State || rec.Size != tags.Size {
 		if tags.State != volume.Creating {

@@ -80,7 +80,7 @@ func (e *Engine) newPool(ctx context.Context, g volume.Group, n volume.Name, siz
 	}
 	lv := lvm.LogicalVolume{
 		Group: g, Name: n, Tags: tags.Strings(),
-		Size: volume.DeviceSize(size, 0), Shape: volume.Shape{Layout: volume.Linear},
+		Size: volume.XFSDeviceSize(size, 0), Shape: volume.Shape{Layout: volume.Linear},
 	}
 	if err := e.lvm.Create(ctx, lv); err != nil {
 		return lv, err
@@ -193,7 +193,7 @@ func (e *Engine) growPool(ctx context.Context, lv lvm.LogicalVolume, d lvm.Devic
 	if _, err := checkFilesystem(lv, f.tags, f.content, true); err != nil {
 		return err
 	}
-	if err := e.extend(ctx, lv, d, volume.DeviceSize(size, 0)); err != nil {
+	if err := e.extend(ctx, lv, d, volume.XFSDeviceSize(size, 0)); err != nil {
 		return err
 	}
 	if err := e.fillPool(ctx, lv, f, size); err != nil {

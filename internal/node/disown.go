@@ -78,9 +78,9 @@ func checkDisownable(lv lvm.LogicalVolume, tags volume.Tags) error {
 		return refused("volume %s is %s: only one that is retained is disowned; keep it with `flexlvm volumes retain %s` first", where, tags.State, lv.Name)
 	case tags.State != volume.Retained:
 		return refused("volume %s is %s: only one that is retained is disowned. Delete its claim, and its PersistentVolume with the reclaim policy Retain", where, tags.State)
-	case lv.Of != "":
-		return refused("volume %s is a snapshot of %s, and invalid once its store is full; copy its data to a volume of its own", where, lv.Of)
-	case lv.Origin:
+	case lv.Origin != "":
+		return refused("volume %s is a snapshot of %s, and invalid once its store is full; copy its data to a volume of its own", where, lv.Origin)
+	case lv.HasSnapshots:
 		return refused("volume %s has copy-on-write snapshots, which would stay flexlvm's and go with it; delete their VolumeSnapshots first (`lvs -S 'origin=%s' %s` lists them)", where, lv.Name, lv.Group)
 	case lv.Open:
 		return fmt.Errorf("disown volume %s: %w: its device is open on this node; unmount it first", where, ErrInUse)

@@ -23,10 +23,10 @@ const (
 	DefaultLogDir   = "/var/log/flexlvm"
 )
 
-// DefaultRoomPatience is how long the drivers let a call wait for room that the node daemon frees. It
+// DefaultRoomTimeout is how long the drivers let a call wait for room that the node daemon frees. It
 // suffices to evict an unreferenced volume, or a replica of a dataset, which takes about 15 s. If that takes
 // longer, or no room can be freed, the pod's events should soon say so, with numbers.
-const DefaultRoomPatience = 30 * time.Second
+const DefaultRoomTimeout = 30 * time.Second
 
 // Config is the configuration of an engine. The zero value of each field is its default.
 type Config struct {
@@ -44,9 +44,9 @@ type Config struct {
 	// kubelet does not wait for it. If Settle is nil, Mount settles the volume itself before handing it out,
 	// as it always does for encrypted and raw block volumes.
 	Settle func(volume.Group, volume.Name)
-	// RoomPatience is how long Mount and Expand wait for the node daemon, if one is running, to evict volumes
+	// RoomTimeout is how long Mount and Expand wait for the node daemon, if one is running, to evict volumes
 	// for the room that they need; 0 is not at all.
-	RoomPatience time.Duration
+	RoomTimeout time.Duration
 	// Log receives problems that do not fail a call and that an operator can fix.
 	Log logrus.FieldLogger
 	// After is called with the name of every step that has changed the machine, right after it. Tests kill
@@ -72,17 +72,17 @@ type Engine struct {
 	settle       func(volume.Group, volume.Name) // nil: Mount settles volumes itself
 	log          logrus.FieldLogger
 
-	wipeRate, zeroRate      volume.Bytes
-	wipeProgressInterval    volume.Bytes
-	stateDir, lockDir       string
-	roomPatience, roomRetry time.Duration
-	maxFrozen               time.Duration
-	sourcePatience          time.Duration
-	roundPatience           time.Duration
-	syncPatience            time.Duration
-	resumeWait              time.Duration
+	wipeRate, zeroRate     volume.Bytes
+	wipeProgressInterval   volume.Bytes
+	stateDir, lockDir      string
+	roomTimeout, roomRetry time.Duration
+	maxFrozen              time.Duration
+	sourceLockTimeout      time.Duration
+	roundLockTimeout       time.Duration
+	syncTimeout            time.Duration
+	resumeWait             time.Duration
 	// yields makes zero return errYielded after about holdTime instead of holding the lock until it is done. It is
-	// only set by Prepare on its own copy of the engine.
+	// only set by CreateAhead on its own copy of the engine.
 	yields bool
 }
 
@@ -135,8 +135,8 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 
 		wipeRate: cfg.WipeRate, zeroRate: cfg.ZeroRate, wipeProgressInterval: wipeProgressInterval,
 		stateDir: cfg.StateDir, lockDir: cfg.LockDir,
-		roomPatience: cfg.RoomPatience, roomRetry: roomRetry,
-		maxFrozen: maxFrozen, sourcePatience: sourcePatience, roundPatience: roundPatience, syncPatience: syncPatience,
+		roomTimeout: cfg.RoomTimeout, roomRetry: roomRetry,
+		maxFrozen: maxFrozen, sourceLockTimeout: sourceLockTimeout, roundLockTimeout: roundLockTimeout, syncTimeout: syncTimeout,
 		resumeWait: resumeWait,
 	}, nil
 }
@@ -153,12 +153,12 @@ func (e *Engine) lockVolume(ctx context.Context, g volume.Group, n volume.Name) 
 }
 
 // holdTime is how long a long operation, such as a full copy, holds a volume's lock before it yields: less
-// than roundPatience, and long enough for the pauses to cost little.
+// than roundLockTimeout, and long enough for the pauses to cost little.
 const holdTime = 3 * time.Second
 
-// lockWithin is lockVolume for calls that wait for at most patience.
-func (e *Engine) lockWithin(ctx context.Context, patience time.Duration, g volume.Group, n volume.Name) (func(), error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// lockWithin is lockVolume for calls that wait for at most timeout.
+func (e *Engine) lockWithin(ctx context.Context, timeout time.Duration, g volume.Group, n volume.Name) (func(), error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return e.lockVolume(ctx, g, n)
 }

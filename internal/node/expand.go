@@ -14,7 +14,7 @@ import (
 // Expand grows the volume to at least size bytes, mounted or not. A larger volume stays as it is, because
 // volumes do not shrink: Kubernetes lets users ask for less after an expansion that did not finish here, and
 // repeats the call with the smaller size until it succeeds. If the group is full, Expand waits for room
-// (Config.RoomPatience); if none is freed, the error wraps lvm.ErrNoSpace and nothing has changed.
+// (Config.RoomTimeout); if none is freed, the error wraps lvm.ErrNoSpace and nothing has changed.
 //
 // For a reader (spec.ReadOnly) it does nothing: the replica grows through the claim of its loader.
 //

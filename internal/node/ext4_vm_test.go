@@ -107,7 +107,7 @@ func testExt4SizeIsExact(t *testing.T, m *machine) {
 		all, err := m.List(m.ctx())
 		require.NoError(t, err)
 		require.Equal(t, volume.Ext4, all[0].FSType)
-		require.Equal(t, s.Charge(), all[0].FullSize)
+		require.Equal(t, s.Charge(), all[0].AllocatedWhenFull)
 		m.unmount(target)
 		m.clear(s.Name)
 	}
@@ -226,7 +226,7 @@ func TestExt4WithErrorsIsRefused(t *testing.T) {
 	c := m.ext4CloneOf(s, "copy", s.Size)
 	for range 2 {
 		for _, err := range []error{
-			m.tryMount(s, target), m.Expand(m.ctx(), s, 2*s.Size), m.MakeClone(m.ctx(), c),
+			m.tryMount(s, target), m.Expand(m.ctx(), s, 2*s.Size), m.CreateCloneAhead(m.ctx(), c),
 		} {
 			require.ErrorIs(t, err, ErrDamaged)
 			require.ErrorContains(t, err, "e2fsck -fn")

@@ -113,7 +113,7 @@ func TestExt4Clone(t *testing.T) {
 	from := m.mount(s, "a")
 	sum := randomFile(t, from+"/kept", 20*volume.MiB)
 	c := m.ext4CloneOf(s, "copy", grown)
-	require.NoError(t, m.MakeClone(m.ctx(), c))
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), c))
 	requireExt4Clone(t, c)
 	to := m.mount(c, "b")
 	require.Equal(t, sum, sumOf(t, to+"/kept"))
@@ -134,7 +134,7 @@ func TestExt4Clone(t *testing.T) {
 	require.Equal(t, sum, sumOf(t, m.mount(again, "c")+"/kept"), "by its first mount, of a copy")
 	requireExt4Clone(t, again)
 	x := m.cloneOf(c, "xfs", grown)
-	require.ErrorContains(t, m.MakeClone(m.ctx(), x), "was made with ext4, and a copy of it cannot be xfs")
+	require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), x), "was made with ext4, and a copy of it cannot be xfs")
 	require.NotContains(t, lvs(), "xfs")
 }
 

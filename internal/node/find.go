@@ -245,13 +245,13 @@ func (e *Engine) formatUnlessServed(ctx context.Context, spec volume.Spec, lv lv
 	return e.mark(f) // the call that formatted it may have been killed before it marked it
 }
 
-// mayHoldData is like wasPublished, but false for a raw block volume whose tags and record both say creating:
-// such a volume becomes ready before any pod gets it (publish). If its record has another state, or cannot be
+// mayHoldData is like isRecorded, but false for a raw block volume whose tags and record both say creating:
+// such a volume becomes ready before any pod gets it (recordMountable). If its record has another state, or cannot be
 // read, the result is true, because the tags may be older than the record.
 func (e *Engine) mayHoldData(lv lvm.LogicalVolume, tags volume.Tags) (bool, error) {
-	published, err := e.wasPublished(lv)
-	if err != nil || !published || tags.FSType != volume.Raw || tags.State != volume.Creating {
-		return published, err
+	recorded, err := e.isRecorded(lv)
+	if err != nil || !recorded || tags.FSType != volume.Raw || tags.State != volume.Creating {
+		return recorded, err
 	}
 	rec, err := e.records.read(lv.Group, lv.Name)
 	return err != nil || rec.State != volume.Creating, err
@@ -316,7 +316,7 @@ func mayFormat(spec volume.Spec, lv lvm.LogicalVolume, f openedVolume, valid boo
 	spec.Size = f.tags.Size
 	at, err := f.content.usedAt(f.content.path, use{
 		tags: f.tags, inodes: spec.Inodes, aligns: aligns,
-		sizes: []volume.Bytes{lv.Shape.Extents(spec.DeviceSize(), lv.Extent) - spec.Header()}, // makeRoom may have extended it
+		sizes: []volume.Bytes{lv.Shape.RoundUp(spec.DeviceSize(), lv.Extent) - spec.Header()}, // makeRoom may have extended it
 	})
 	switch {
 	case errors.Is(err, errNoFilesystem):

@@ -84,7 +84,7 @@ func (e *Engine) openSnapshot(ctx context.Context, spec volume.Spec) (c fullCopy
 			return err
 		}
 		c = fullCopy{spec: spec, fromID: lv.UUID, of: tags, size: tags.Copied(size)}
-		origin, err := e.lvm.Volume(ctx, lv.Group, lv.Of)
+		origin, err := e.lvm.Volume(ctx, lv.Group, lv.Origin)
 		if err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (e *Engine) openSnapshot(ctx context.Context, spec volume.Spec) (c fullCopy
 // finishCopied finishes a full copy whose source can no longer be copied. there reports whether the volume
 // exists and no longer needs its source.
 func (e *Engine) finishCopied(ctx context.Context, spec volume.Spec) (there bool, err error) {
-	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)
+	release, err := e.lockWithin(ctx, e.sourceLockTimeout, spec.Group, spec.Name)
 	if err != nil {
 		return false, err
 	}
@@ -114,7 +114,7 @@ func (e *Engine) finishCopied(ctx context.Context, spec volume.Spec) (there bool
 	case tags.Clone == "" || tags.LUKS != "":
 		return true, nil
 	}
-	if err := e.checkNeverPublished(lv); err != nil {
+	if err := e.checkUnrecorded(lv); err != nil {
 		return true, err
 	}
 	_, err = e.finishFullCopy(ctx, spec, lv, tags, luks.Key{})
@@ -123,7 +123,7 @@ func (e *Engine) finishCopied(ctx context.Context, spec volume.Spec) (there bool
 
 // copyMore copies for about holdTime, and reports whether the volume is complete.
 func (e *Engine) copyMore(ctx context.Context, c *fullCopy) (bool, error) {
-	release, err := e.lockWithin(ctx, e.sourcePatience, c.spec.Group, c.spec.Name)
+	release, err := e.lockWithin(ctx, e.sourceLockTimeout, c.spec.Group, c.spec.Name)
 	if err != nil {
 		return false, err
 	}
@@ -198,7 +198,7 @@ func (e *Engine) findOrCreateCopy(ctx context.Context, c *fullCopy) (lvm.Logical
 	if err != nil || tags.Clone == "" {
 		return lv, tags, err
 	}
-	if err := e.checkNeverPublished(lv); err != nil || tags.Fill == volume.FillCopied && tags.Clone == c.of.FS {
+	if err := e.checkUnrecorded(lv); err != nil || tags.Fill == volume.FillCopied && tags.Clone == c.of.FS {
 		return lv, tags, err
 	}
 	if err := e.removeIncomplete(ctx, c.spec, lv); err != nil {

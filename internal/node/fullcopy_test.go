@@ -24,7 +24,7 @@ func TestFullCopyOfWhatIsNotWholeAtItsEnd(t *testing.T) {
 	for name, change := range map[string]func(*lvm.LogicalVolume){
 		"another":       func(lv *lvm.LogicalVolume) { lv.UUID = "another" },
 		"inactive":      func(lv *lvm.LogicalVolume) { lv.Active = false },
-		"split":         func(lv *lvm.LogicalVolume) { lv.Of = "" },
+		"split":         func(lv *lvm.LogicalVolume) { lv.Origin = "" },
 		"overflowed":    func(lv *lvm.LogicalVolume) { lv.Overflowed = true },
 		"not ours":      func(lv *lvm.LogicalVolume) { lv.Tags = nil },
 		"being removed": func(lv *lvm.LogicalVolume) { lv.Name = lv.Name.Doomed() },
@@ -43,7 +43,7 @@ func TestPartOfAFullCopy(t *testing.T) {
 	require.Equal(t, copyPart, partAt(100*volume.MiB))
 	require.Equal(t, 3*volume.MiB, partAt(volume.MiB))
 	require.Equal(t, copyStep, partAt(1))
-	require.Greater(t, roundPatience, holdTime)
+	require.Greater(t, roundLockTimeout, holdTime)
 }
 
 // identified is XFS with a UUID.

@@ -38,7 +38,7 @@ func explainDeviceError(lv lvm.LogicalVolume, err error) error {
 // explainGoneDisk reports a volume that is mapped to the former device of a disk, unless LVM reports a problem, such as
 // a missing disk. A volume that is given up can be evicted all the same.
 func explainGoneDisk(v *inventory.Volume, lv lvm.LogicalVolume, goneDisk func() (string, error)) {
-	if v.Problem != "" || v.State == "" || isGivenUp(v.State) || !lv.Active || lv.Shape.Layout == volume.Raid1 || lv.Of != "" {
+	if v.Problem != "" || v.State == "" || isGivenUp(v.State) || !lv.Active || lv.Shape.Layout == volume.Raid1 || lv.Origin != "" {
 		return
 	}
 	if disk, err := goneDisk(); err == nil && disk != "" {

@@ -67,7 +67,7 @@ func TestInventoryOfAGoneDisk(t *testing.T) {
 		"given up":       {disk: gone, change: func(v *inventory.Volume, _ *lvm.LogicalVolume) { v.State = volume.Unreferenced }},
 		"inactive":       {disk: gone, change: func(_ *inventory.Volume, lv *lvm.LogicalVolume) { lv.Active = false }},
 		"a mirror":       {disk: gone, change: func(_ *inventory.Volume, lv *lvm.LogicalVolume) { lv.Shape.Layout = volume.Raid1 }},
-		"a snapshot":     {disk: gone, change: func(_ *inventory.Volume, lv *lvm.LogicalVolume) { lv.Of = "source" }},
+		"a snapshot":     {disk: gone, change: func(_ *inventory.Volume, lv *lvm.LogicalVolume) { lv.Origin = "source" }},
 	} {
 		v := inventory.Volume{State: volume.Ready}
 		lv := lvm.LogicalVolume{Group: "flexlvm", Name: "data", Active: true, Shape: volume.Shape{Layout: volume.Linear}}

@@ -44,7 +44,7 @@ type groupTools interface {
 	disks() ([]volumegroup.Disk, error)
 	// makeLoop creates and attaches a loop device unless it is attached already.
 	makeLoop(ctx context.Context, want volumegroup.Loop) error
-	physicalVolumes(ctx context.Context) ([]volumegroup.PV, error)
+	physicalVolumes(ctx context.Context) ([]volumegroup.PhysicalVolume, error)
 	checkBlank(ctx context.Context, device string) error
 	// createPhysicalVolume checks once more that the device has no signature and no user.
 	createPhysicalVolume(ctx context.Context, device, uuid string) error
@@ -257,17 +257,17 @@ func (m *groupMaker) recordDisks(d *volumegroup.Decision) error {
 	name := d.Declaration.Name
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
-		if c.PV == "" {
+		if c.PVUUID == "" {
 			uuid, err := lvm.NewPhysicalVolumeUUID()
 			if err != nil {
 				return err
 			}
-			c.PV = uuid
+			c.PVUUID = uuid
 		}
 		if c.Begun {
 			continue
 		}
-		taken := volumegroup.DiskRecord{Declaration: name, Group: d.Declaration.Group, PV: c.PV, Stage: volumegroup.DiskTaken, ReuseEntries: m.ledger.Disks[c.ID].ReuseEntries}
+		taken := volumegroup.DiskRecord{Declaration: name, Group: d.Declaration.Group, PVUUID: c.PVUUID, Stage: volumegroup.DiskTaken, ReuseEntries: m.ledger.Disks[c.ID].ReuseEntries}
 		if c.ReuseEntry != "" && !slices.Contains(taken.ReuseEntries, c.ReuseEntry) {
 			taken.ReuseEntries = append(taken.ReuseEntries, c.ReuseEntry)
 		}
@@ -308,11 +308,11 @@ func (m *groupMaker) verifiedPaths(ctx context.Context, d *volumegroup.Decision)
 	}
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
-		at := slices.IndexFunc(pvs, func(pv volumegroup.PV) bool {
-			return pv.UUID == c.PV && pv.Disk == c.ID && !pv.Missing
+		at := slices.IndexFunc(pvs, func(pv volumegroup.PhysicalVolume) bool {
+			return pv.UUID == c.PVUUID && pv.Disk == c.ID && !pv.Missing
 		})
 		if at < 0 {
-			return nil, fmt.Errorf("disk %s is not the physical volume %s any more, which was made of it here; no disk joins volume group %s before all are checked again", c.ID, c.PV, d.Declaration.Group)
+			return nil, fmt.Errorf("disk %s is not the physical volume %s any more, which was made of it here; no disk joins volume group %s before all are checked again", c.ID, c.PVUUID, d.Declaration.Group)
 		}
 		if group := pvs[at].Group; group != "" {
 			return nil, fmt.Errorf("disk %s is in volume group %s by now; no disk joins volume group %s before all are checked again", c.ID, group, d.Declaration.Group)
@@ -338,7 +338,7 @@ func (m *groupMaker) createPhysicalVolume(ctx context.Context, c volumegroup.Can
 	if err := m.checkSameDisk(c.Disk); err != nil { // the check must have read this disk
 		return false, err
 	}
-	if err := m.tools.createPhysicalVolume(ctx, c.Path, c.PV); err != nil {
+	if err := m.tools.createPhysicalVolume(ctx, c.Path, c.PVUUID); err != nil {
 		// LVM itself fails while another process has the disk open.
 		return errors.Is(err, lvm.ErrOpen) || !errors.Is(err, lvm.ErrNotBlank), err
 	}

@@ -157,7 +157,7 @@ func TestDeclaredGroupOfDisksThatAreNotBlank(t *testing.T) {
 		"a file system":          {line: "mkfs.xfs -q %s", says: "xfs"},
 		"swap":                   {line: "mkswap %s", says: "swap"},
 		"a partition":            {line: "echo , | sfdisk -q %s", says: "partition"},
-		"a RAID member":          {line: `printf '\374N+\251\001' | dd of=%s bs=1 seek=4096 conv=fsync status=none`, says: "not blank"},
+		"a RAID member":          {line: `printf '\374N+\251\001' | dd of=%s bs=1 seek=4096 conv=fsync status=none`, says: "does not read as zeros"},
 		"data at its beginning":  {line: "echo data | dd of=%s conv=fsync status=none", says: "not zero in the MiB at 0"},
 		"data at its end":        {line: "echo data | dd of=%s bs=1M seek=1023 conv=fsync status=none", says: "not zero in the MiB at 1072693248"},
 		"claimed by somebody":    {spoil: held(unix.O_EXCL), says: "in use"},

@@ -34,9 +34,9 @@ type fakeHost struct {
 	t      testing.TB
 	reads  *disk.Reads
 	all    []*fakeDisk
-	groups map[string]volumegroup.PV // name, UUID and tags, by UUID
-	pools  map[string]bool           // group/name
-	ledger string                    // as on disk
+	groups map[string]volumegroup.PhysicalVolume // name, UUID and tags, by UUID
+	pools  map[string]bool                       // group/name
+	ledger string                                // as on disk
 	uuids  int
 	die    int // at which change to kill the process; 0: never
 	count  int
@@ -110,7 +110,7 @@ func (h *fakeHost) makeLoop(_ context.Context, want volumegroup.Loop) error {
 	return nil
 }
 
-func (h *fakeHost) physicalVolumes(context.Context) (out []volumegroup.PV, err error) {
+func (h *fakeHost) physicalVolumes(context.Context) (out []volumegroup.PhysicalVolume, err error) {
 	if h.fails != nil {
 		if err := h.fails("pvs", ""); err != nil {
 			return nil, err
@@ -157,7 +157,7 @@ func (h *fakeHost) createPhysicalVolume(_ context.Context, device, uuid string) 
 	d := h.disk(device)
 	l, err := h.readLedger()
 	require.NoError(h.t, err)
-	require.Equal(h.t, uuid, l.Disks[d.ID].PV, "%s is written down before it is touched", device)
+	require.Equal(h.t, uuid, l.Disks[d.ID].PVUUID, "%s is written down before it is touched", device)
 	require.False(h.t, d.was, "%s was in a group, and nobody has asked for it since", device)
 	require.NotEmpty(h.t, d.ID)
 	require.False(h.t, d.raw, "%s holds what nobody can see by a signature", device)
@@ -175,7 +175,7 @@ func (h *fakeHost) createGroup(_ context.Context, g volume.Group, tag string, de
 	}
 	h.uuids++
 	uuid := fmt.Sprintf("vg-%d", h.uuids)
-	h.groups[uuid] = volumegroup.PV{Group: g, GroupUUID: uuid, Tags: []string{tag}}
+	h.groups[uuid] = volumegroup.PhysicalVolume{Group: g, GroupUUID: uuid, Tags: []string{tag}}
 	h.join(uuid, devices)
 	return uuid, nil
 }
@@ -194,7 +194,7 @@ func (h *fakeHost) join(uuid string, devices []string) {
 	require.NoError(h.t, err)
 	for _, device := range devices {
 		d := h.disk(device)
-		require.Equal(h.t, l.Disks[d.ID].PV, d.pv, "%s is the physical volume that was made here", device)
+		require.Equal(h.t, l.Disks[d.ID].PVUUID, d.pv, "%s is the physical volume that was made here", device)
 		require.Equal(h.t, volumegroup.DiskLabelled, l.Disks[d.ID].Stage)
 		require.Empty(h.t, d.group)
 		require.False(h.t, d.data)
@@ -212,7 +212,7 @@ func (h *fakeHost) makePool(_ context.Context, p lvm.NewThinPool) error {
 
 // newHost returns a host with blank disks /dev/sdb and following.
 func newHost(t testing.TB, disks int) *fakeHost {
-	h := &fakeHost{t: t, reads: disk.NewReads(time.Minute), now: time.Date(2026, 11, 28, 3, 0, 0, 0, time.UTC), groups: map[string]volumegroup.PV{}, pools: map[string]bool{}}
+	h := &fakeHost{t: t, reads: disk.NewReads(time.Minute), now: time.Date(2026, 11, 28, 3, 0, 0, 0, time.UTC), groups: map[string]volumegroup.PhysicalVolume{}, pools: map[string]bool{}}
 	for i := range disks {
 		h.plug(fmt.Sprintf("/dev/sd%c", 'b'+i))
 	}

@@ -45,7 +45,7 @@ func TestDiskThatChangesBeforeItJoins(t *testing.T) {
 		for _, when := range []string{"first", "begun", "extended"} {
 			t.Run(name+", "+when, func(t *testing.T) {
 				h := newHost(t, 2)
-				h.groups["vg-by-hand"] = volumegroup.PV{Group: "by-hand", GroupUUID: "vg-by-hand"}
+				h.groups["vg-by-hand"] = volumegroup.PhysicalVolume{Group: "by-hand", GroupUUID: "vg-by-hand"}
 				h.plug("/dev/vdx")
 				h.disk("/dev/vdx").data = true
 				d := declared("/dev/sd[bc]")
@@ -93,16 +93,19 @@ func failOnce(program string) func(program, device string) error {
 
 // Data that is written to a disk after it was found to be blank is detected, with or without a signature.
 func TestDiskThatIsWrittenToBeforeItIsTaken(t *testing.T) {
-	for name, write := range map[string]func(d *fakeDisk){
-		"signature": func(d *fakeDisk) { d.data = true },
-		"raw":       func(d *fakeDisk) { d.raw = true },
+	for name, c := range map[string]struct {
+		write func(d *fakeDisk)
+		says  string
+	}{
+		"signature": {func(d *fakeDisk) { d.data = true }, "not blank"},
+		"raw":       {func(d *fakeDisk) { d.raw = true }, "does not read as zeros"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, 2)
-			h.once("record the disks", func() { write(h.disk("/dev/sdb")) })
+			h.once("record the disks", func() { c.write(h.disk("/dev/sdb")) })
 			out, _ := h.run(0, declared("/dev/sd*"))
 			require.Len(t, out[0].Refused, 1)
-			require.Contains(t, out[0].Refused[0].Reason, "not blank")
+			require.Contains(t, out[0].Refused[0].Reason, c.says)
 			require.Equal(t, []string{"/dev/sdc"}, h.touched)
 		})
 	}

@@ -32,7 +32,7 @@ func (h hostTools) disks() ([]volumegroup.Disk, error) {
 }
 
 // physicalVolumes identifies the disks by their device numbers, because LVM may use any of a device's names.
-func (h hostTools) physicalVolumes(ctx context.Context) ([]volumegroup.PV, error) {
+func (h hostTools) physicalVolumes(ctx context.Context) ([]volumegroup.PhysicalVolume, error) {
 	found, err := h.lvm.PhysicalVolumes(ctx)
 	if err != nil {
 		return nil, err
@@ -50,9 +50,9 @@ func (h hostTools) physicalVolumes(ctx context.Context) ([]volumegroup.PV, error
 	for _, l := range loops {
 		byNumber[l.Number] = named{l.ID, l.Device}
 	}
-	all := make([]volumegroup.PV, 0, len(found))
+	all := make([]volumegroup.PhysicalVolume, 0, len(found))
 	for _, p := range found {
-		pv := volumegroup.PV{UUID: p.UUID, Path: p.Path, Group: p.Group, GroupUUID: p.GroupUUID, Tags: p.GroupTags, Missing: p.Missing}
+		pv := volumegroup.PhysicalVolume{UUID: p.UUID, Path: p.Path, Group: p.Group, GroupUUID: p.GroupUUID, Tags: p.GroupTags, Missing: p.Missing}
 		if !p.Missing {
 			number, err := disk.NumberOf(p.Path)
 			if err != nil {
@@ -74,7 +74,7 @@ func (h hostTools) checkBlank(ctx context.Context, device string) error {
 	if err != nil && !errors.Is(err, lvm.ErrOpen) {
 		return err
 	}
-	if full := disk.ReadsZero(device); full != nil {
+	if full := disk.CheckZeroSamples(device); full != nil {
 		return full // permanent, unlike lvm.ErrOpen
 	}
 	return err

@@ -127,7 +127,7 @@ func TestDiskThatTheGroupWasMadeWithout(t *testing.T) {
 				if labels {
 					l, err := h.readLedger()
 					require.NoError(t, err)
-					h.disk(device).pv = l.Disks["serial-sdc"].PV
+					h.disk(device).pv = l.Disks["serial-sdc"].PVUUID
 				}
 				return errors.New("no luck")
 			}

@@ -47,7 +47,7 @@ func (e *Engine) noteInvalids(lvs []lvm.LogicalVolume) {
 
 // wasInvalid reports whether a copy-on-write snapshot is invalid now, or is known to have been.
 func (e *Engine) wasInvalid(lv lvm.LogicalVolume) bool {
-	return lv.Overflowed || lv.Of != "" && e.invalidNotes.isKnown(lv.UUID)
+	return lv.Overflowed || lv.Origin != "" && e.invalidNotes.isKnown(lv.UUID)
 }
 
 // checkCopyableNow is checkCopyable, and also refuses a copy-on-write snapshot that was invalid before.
@@ -56,7 +56,7 @@ func (e *Engine) checkCopyableNow(spec volume.Spec, lv lvm.LogicalVolume, t volu
 	if err := checkCopyable(spec, lv, t); err != nil {
 		return err
 	}
-	if lv.Of == "" || !e.invalidNotes.mayExist(lv.UUID) {
+	if lv.Origin == "" || !e.invalidNotes.mayExist(lv.UUID) {
 		return nil
 	}
 	found := "perhaps"

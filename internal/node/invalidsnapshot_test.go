@@ -19,7 +19,7 @@ import (
 func thickCopy() (volume.Spec, lvm.LogicalVolume, volume.Tags) {
 	spec, tags := cloneSpec(), sourceTags()
 	spec.Layout, spec.ThinPool, tags.Kind = volume.Linear, "", volume.Snapshot
-	return spec, lvm.LogicalVolume{Group: "flexlvm", Name: "source", UUID: "snap-uuid", Active: true, Of: "origin", Shape: volume.Shape{Layout: volume.Linear}, Tags: tags.Strings()}, tags
+	return spec, lvm.LogicalVolume{Group: "flexlvm", Name: "source", UUID: "snap-uuid", Active: true, Origin: "origin", Shape: volume.Shape{Layout: volume.Linear}, Tags: tags.Strings()}, tags
 }
 
 // The disk of a store goes away, and so the kernel cannot write there that the snapshot is invalid. After a reboot with
@@ -79,7 +79,7 @@ func TestSnapshotThatFailsWhileItIsCopied(t *testing.T) {
 	require.ErrorContains(t, e.checkSourceValid(&c, lv), "was found to be invalid")
 	lv.UUID, c.fromID = "another", "another"
 	require.NoError(t, e.checkSourceValid(&c, lv))
-	lv.Of = ""
+	lv.Origin = ""
 	require.False(t, e.wasInvalid(lv))
 }
 

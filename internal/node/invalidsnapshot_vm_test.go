@@ -36,7 +36,7 @@ func TestSnapshotWhoseDiskComesBack(t *testing.T) {
 	require.FileExists(t, m.invalidNotes.file(over.UUID))
 	copied := specOf("copied", s.Size)
 	copied.Group, copied.CloneOf = f.group, snap.Name
-	require.ErrorContains(t, m.MakeClone(m.ctx(), copied), "has overflowed")
+	require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), copied), "has overflowed")
 
 	m.unmount(target)
 	m.shell("vgchange -an %s", f.group)
@@ -47,7 +47,7 @@ func TestSnapshotWhoseDiskComesBack(t *testing.T) {
 	require.True(t, lv.Active)
 	require.False(t, lv.Overflowed, "LVM knows it by now, and this test shows nothing")
 	require.True(t, m.see(snap.Name).Overflowed)
-	require.ErrorContains(t, m.MakeClone(m.ctx(), copied), "that snapshot was found to be invalid")
+	require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), copied), "that snapshot was found to be invalid")
 	require.ErrorIs(t, m.tryMount(copied, m.target("r")), ErrNotCopied)
 
 	require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, volume.Disposal{}))

@@ -79,9 +79,9 @@ func TestLayoutsLieAsTheyShould(t *testing.T) {
 	require.Len(t, in.Volumes, 5)
 	var sum volume.Bytes
 	for _, v := range in.Volumes {
-		sum += v.DeviceSize
+		sum += v.Allocated
 		require.Empty(t, v.Problem)
-		require.Equal(t, volume.Spec{Size: v.Size, Layout: v.Layout, Stripes: v.Stripes, Mirrors: v.Mirrors}.Charge(), v.DeviceSize)
+		require.Equal(t, volume.Spec{Size: v.Size, Layout: v.Layout, Stripes: v.Stripes, Mirrors: v.Mirrors}.Charge(), v.Allocated)
 		requireOn(m, v)
 	}
 	p := in.Pools[0]
@@ -113,7 +113,7 @@ func requireOn(m *machine, v inventory.Volume) {
 		sum += held
 	}
 	require.Len(m.t, v.ByDevice, len(there))
-	require.Equal(m.t, v.DeviceSize, sum)
+	require.Equal(m.t, v.Allocated, sum)
 }
 
 // The space that a device gets back is fragmented, and LVM can still create a copy or a stripe in it: only

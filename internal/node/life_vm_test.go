@@ -296,7 +296,7 @@ func testInventory(t *testing.T, m *machine) {
 		require.Len(t, in.Pools, 1)
 		require.Equal(t, 2, p.LVs)
 		require.Equal(t, p.Size-p.Free, s.ChargeIn(p.Extent)+4*volume.MiB)
-		require.Equal(t, s.Charge(), in.Volumes[0].DeviceSize)
+		require.Equal(t, s.Charge(), in.Volumes[0].Allocated)
 	}
 	require.Len(t, p.DeviceFree, len(testDisks())-1)
 	require.True(t, slices.IsSortedFunc(p.DeviceFree, func(a, b volume.Bytes) int { return cmp.Compare(b, a) }))
@@ -306,7 +306,7 @@ func testInventory(t *testing.T, m *machine) {
 	}
 	require.Equal(t, p.Free, free)
 	require.Len(t, in.Volumes, 1, "what it is made of is no volume")
-	require.Equal(t, s.Charge(), in.Volumes[0].FullSize)
+	require.Equal(t, s.Charge(), in.Volumes[0].AllocatedWhenFull)
 	require.Equal(t, m.shape, in.Volumes[0].Shape)
 	require.Equal(t, []string{target}, in.Volumes[0].Mounts)
 	require.Equal(t, p.UUID, in.Volumes[0].GroupUUID)

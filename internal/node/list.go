@@ -63,8 +63,8 @@ func (e *Engine) describeAll(ctx context.Context, lvs []lvm.LogicalVolume) ([]in
 func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 	v := inventory.Volume{
 		Group: lv.Group, GroupUUID: lv.GroupUUID, Name: lv.Name, UUID: lv.UUID,
-		DeviceSize: lv.Takes(), FullSize: lv.Shape.Takes(lv.Size, lv.Extent), Shape: lv.Shape, ByDevice: lv.On, SyncPercent: lv.Sync, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
-		Active: lv.Active, Open: lv.Open, Origin: lv.Origin, SnapshotOf: lv.Of, Stored: lv.Stored, Overflowed: e.wasInvalid(lv),
+		Allocated: lv.Takes(), AllocatedWhenFull: lv.Shape.Takes(lv.Size, lv.Extent), Shape: lv.Shape, ByDevice: lv.On, SyncPercent: lv.Sync, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
+		Active: lv.Active, Open: lv.Open, HasSnapshots: lv.HasSnapshots, SnapshotOf: lv.Origin, Stored: lv.Stored, Overflowed: e.wasInvalid(lv),
 	}
 	if v.LastUsed.IsZero() {
 		v.LastUsed = lv.Created
@@ -81,7 +81,7 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 	}
 	v.State, v.Size, v.Namespace, v.Cluster, v.Kind, v.FS = t.State, t.Size, t.Namespace, t.Cluster, t.Kind, t.FS
 	v.Reclaim, v.Wipe, v.CloneOfFS, v.Fill, v.Encrypted, v.FSType = t.Reclaim, t.Wipe, t.Clone, t.Fill, t.LUKS != "", t.FSType
-	v.HalfZeroed = t.PartlyZeroed()
+	v.PartlyZeroed = t.PartlyZeroed()
 	if lv.Name.IsDoomed() {
 		v.State = volume.Doomed
 	}
@@ -177,7 +177,7 @@ func healthProblem(lv lvm.LogicalVolume, unneeded bool) (problem string, degrade
 	case lv.Health == mismatches:
 		return fmt.Sprintf("degraded: its copies were found to differ (LVM says %q); it can still be used. Back it up, then run `lvchange --syncaction repair %s/%s`, which overwrites the others with its first copy that can be read: see docs/disk-loss.md#copies-that-differ",
 			lv.Health, lv.Group, lv.Name), true
-	case lv.Origin:
+	case lv.HasSnapshots:
 		return fmt.Sprintf("LVM says %q of it or of the store of one of its snapshots: `lvs -a -o lv_name,lv_uuid,origin,devices %s` shows which; if only a snapshot is on a missing disk, the volume is intact: remove nothing before you have read docs/disk-loss.md#the-disk-is-dead", lv.Health, lv.Group), mirror
 	case mirror:
 		return fmt.Sprintf("degraded: LVM says %q of its %d copies; it can still be used. Bring the disk back%s and run `lvchange --refresh %s/%s`, or replace it and run `lvconvert --repair %s/%s`",

@@ -77,7 +77,7 @@ func TestHealthOfASourceOfSnapshots(t *testing.T) {
 	require.True(t, degraded)
 	require.Contains(t, problem, `LVM says "partial" of its 2 copies; it can still be used`)
 	require.Contains(t, problem, "`vgextend --restoremissing flexlvm DEVICE`) and run `lvchange --refresh flexlvm/data`")
-	lv.Origin = true
+	lv.HasSnapshots = true
 	for layout, want := range map[volume.Layout]bool{volume.Raid1: true, volume.Linear: false} {
 		lv.Shape.Layout = layout
 		problem, degraded = healthProblem(lv, false)
@@ -131,7 +131,7 @@ func TestInventoryOfCopiesThatDiffer(t *testing.T) {
 	w := watchMirror(t)
 	tags := sourceTags()
 	w.look(true, mismatches, "100.00", "", "")
-	for _, w.lv.Origin = range []bool{false, true} {
+	for _, w.lv.HasSnapshots = range []bool{false, true} {
 		v := w.described(tags)
 		require.True(t, v.Degraded)
 		require.Contains(t, v.Problem, `its copies were found to differ (LVM says "mismatches exist"); it can still be used`)

@@ -129,12 +129,12 @@ func (m *groupMaker) runRequested(ctx context.Context, d volumegroup.Declaration
 // device that is requested again would have to be blank. If the device's physical volume is gone, a person
 // has cleared it since. If it is only reserved, an LVM command of the killed call may still be creating the
 // physical volume.
-func loopBegun(l volumegroup.Ledger, pvs []volumegroup.PV, d volumegroup.Declaration, id string) bool {
+func loopBegun(l volumegroup.Ledger, pvs []volumegroup.PhysicalVolume, d volumegroup.Declaration, id string) bool {
 	taken := l.Disks[id]
 	if taken.Declaration == d.Name && taken.Stage == volumegroup.DiskTaken {
 		return true
 	}
-	return slices.ContainsFunc(pvs, func(pv volumegroup.PV) bool { return pv.Disk == id && pv.UUID == taken.PV })
+	return slices.ContainsFunc(pvs, func(pv volumegroup.PhysicalVolume) bool { return pv.Disk == id && pv.UUID == taken.PVUUID })
 }
 
 // checkGroupNameFree fails if a group of that name exists that was not created for the declaration. It runs before the

@@ -181,7 +181,7 @@ func (m *machine) in(t *testing.T) *machine {
 func (m *machine) half(s volume.Spec, tags volume.Tags) {
 	m.t.Helper()
 	require.NoError(m.t, m.lvm.Create(m.ctx(), lvm.LogicalVolume{
-		Group: s.Group, Name: s.Name, Size: volume.DeviceSize(s.Size, s.Inodes), Shape: s.Shape(), Tags: tags.Strings(),
+		Group: s.Group, Name: s.Name, Size: volume.XFSDeviceSize(s.Size, s.Inodes), Shape: s.Shape(), Tags: tags.Strings(),
 	}))
 }
 

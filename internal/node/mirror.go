@@ -37,8 +37,8 @@ func sinceBoot() time.Duration {
 // checkConverted). It activates a raid1 volume with missing copies only once bootGrace has passed, and first notes that
 // these copies are out of date.
 func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
-	if lv.Of != "" { // LVM activates a copy-on-write snapshot together with its source
-		source, err := e.lvm.Volume(ctx, lv.Group, lv.Of)
+	if lv.Origin != "" { // LVM activates a copy-on-write snapshot together with its source
+		source, err := e.lvm.Volume(ctx, lv.Group, lv.Origin)
 		if err == nil && source.Shape.Layout == volume.Raid1 && !source.Active {
 			err = e.activate(ctx, source)
 		}
@@ -99,13 +99,13 @@ func (e *Engine) activateComplete(ctx context.Context, lv lvm.LogicalVolume) ([]
 	return copies, nil
 }
 
-// markStale writes the note of an active volume none of whose usable copies is known to be up to date.
-func (e *Engine) markStale(lv lvm.LogicalVolume, note copyNote, copies []lvm.Copy) error {
+// markDiverged writes the note of an active volume none of whose usable copies is known to be up to date.
+func (e *Engine) markDiverged(lv lvm.LogicalVolume, note copyNote, copies []lvm.Copy) error {
 	usable := usableCopies(copies)
-	if note.Stale || len(usable) == 0 || note.hasUpToDate(usable) {
+	if note.Diverged || len(usable) == 0 || note.hasUpToDate(usable) {
 		return nil
 	}
-	note.Stale = true
+	note.Diverged = true
 	return e.copyNotes.write(lv.UUID, note)
 }
 
@@ -175,12 +175,12 @@ func (e *Engine) updateNote(lv lvm.LogicalVolume, note copyNote, copies []lvm.Co
 	upToDate := note.hasUpToDate(usable)
 	partlyBuilt := lv.Active && !inSync && (len(usable) == 1 || !upToDate)
 	switch {
-	case len(note.staleCopies(copies)) > 0:
+	case len(note.divergedCopies(copies)) > 0:
 		return nil // what these copies are in sync with is out of date as well
 	case partlyBuilt:
 		return nil // only a part of these copies may be built yet
 	case !upToDate:
-		return e.markStale(lv, note, copies)
+		return e.markDiverged(lv, note, copies)
 	}
 	next := note.with(copies, inSync, e.now())
 	first := len(note.Behind) == 0 && len(note.UpToDate) == 0
@@ -242,7 +242,7 @@ func (e *Engine) noteCopiesOf(ctx context.Context, lv lvm.LogicalVolume, copies 
 		return e.dropCopyNote(lv, note, seen)
 	case err != nil:
 		return err
-	case complete && note.hasUpToDate(usable) && len(note.staleCopies(copies)) == 0:
+	case complete && note.hasUpToDate(usable) && len(note.divergedCopies(copies)) == 0:
 		return e.dropCopyNote(lv, note, seen)
 	}
 	return e.updateNote(lv, note, copies, synced)

@@ -164,7 +164,7 @@ func TestMirrorWithoutANote(t *testing.T) {
 	require.Equal(t, []string{"degraded"}, m.ran, "LVM's default, for all other layouts")
 
 	m.ran, m.health = nil, [2]string{"", "partial"}
-	snapshot := lvm.LogicalVolume{Group: "flexlvm", Name: "snap", UUID: "lv-2", Of: "data", Shape: volume.Shape{Layout: volume.Linear}}
+	snapshot := lvm.LogicalVolume{Group: "flexlvm", Name: "snap", UUID: "lv-2", Origin: "data", Shape: volume.Shape{Layout: volume.Linear}}
 	require.ErrorContains(t, e.activate(ctx, snapshot), "may still appear after the boot", "LVM would activate its source with it")
 	require.Equal(t, []string{"complete"}, m.ran)
 }
@@ -244,9 +244,9 @@ func TestMirrorThatGoesOverToAnOldCopy(t *testing.T) {
 	w := watchMirror(t)
 	w.look(true, "partial", "100.00", "partial", "")
 	w.look(true, "partial", "12.34", "", "partial")
-	require.False(t, w.note().Stale, "the kernel does not run on a part of a copy")
+	require.False(t, w.note().Diverged, "the kernel does not run on a part of a copy")
 	w.look(true, "refresh needed", "100.00", "partial", "refresh needed")
-	require.False(t, w.note().Stale, "nothing can be written to")
+	require.False(t, w.note().Diverged, "nothing can be written to")
 	w.look(true, "partial", "100.00", "", "partial")
 	require.Equal(t, []string{"data_rimage_0"}, w.behind())
 	require.Equal(t, map[string]string{"copy-1": "data_rimage_1"}, w.note().UpToDate)
@@ -280,7 +280,7 @@ func TestMirrorRepairedFromTheNewestCopy(t *testing.T) {
 	w, ctx := watchMirror(t), t.Context()
 	w.look(true, "partial", "100.00", "", "partial")
 	w.look(true, "partial", "100.00", "partial", "")
-	require.True(t, w.note().Stale)
+	require.True(t, w.note().Diverged)
 	text, err := os.ReadFile(w.copyNotes.file(w.lv.UUID))
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"stale":true`, "the runbooks quote it")
@@ -298,7 +298,7 @@ func TestMirrorRepairedFromTheNewestCopy(t *testing.T) {
 // A snapshot of a mirror shares its data, so it is not copied while the mirror runs on an old copy.
 func TestSnapshotOfAMirrorOnAnOldCopy(t *testing.T) {
 	w := watchMirror(t)
-	snapshot := lvm.LogicalVolume{Group: "flexlvm", Name: "snap", UUID: "lv-2", Of: "data", Shape: volume.Shape{Layout: volume.Linear}}
+	snapshot := lvm.LogicalVolume{Group: "flexlvm", Name: "snap", UUID: "lv-2", Origin: "data", Shape: volume.Shape{Layout: volume.Linear}}
 	require.NoError(t, w.checkCopies(t.Context(), snapshot))
 	w.look(true, "partial", "100.00", "partial", "")
 	require.NoError(t, w.checkCopies(t.Context(), snapshot))

@@ -208,8 +208,8 @@ func TestSnapshotOfAMirrorOnAnOldCopyIsNotRestored(t *testing.T) {
 	v.shell("lvchange --activate y %s/%s", v.group, v.spec.Name) // as the host may do at boot
 	c := v.copyOf(snap, "restored", volume.Shape{Layout: volume.Linear}, v.spec.Size)
 	c.Group = v.group
-	require.ErrorContains(t, v.MakeClone(v.ctx(), c), "that snapshot was found to be invalid")
+	require.ErrorContains(t, v.CreateCloneAhead(v.ctx(), c), "that snapshot was found to be invalid")
 	require.NoError(t, os.RemoveAll(string(v.invalidNotes)), "as if nobody had seen it")
-	require.ErrorContains(t, v.MakeClone(v.ctx(), c), "lacks what was written after")
+	require.ErrorContains(t, v.CreateCloneAhead(v.ctx(), c), "lacks what was written after")
 	v.boot(true, true)
 }

@@ -24,8 +24,8 @@ const (
 // for example because the host has activated it at boot. A copy-on-write snapshot shares data with its source, so the
 // source is checked too. For a snapshot it queries LVM; for a raid1 volume only if that has a note.
 func (e *Engine) checkCopies(ctx context.Context, lv lvm.LogicalVolume) error {
-	if lv.Of != "" {
-		source, err := e.lvm.Volume(ctx, lv.Group, lv.Of)
+	if lv.Origin != "" {
+		source, err := e.lvm.Volume(ctx, lv.Group, lv.Origin)
 		if err == nil {
 			err = e.checkCopies(ctx, source)
 		}
@@ -70,10 +70,10 @@ func (e *Engine) checkConverted(lv lvm.LogicalVolume) error {
 // missing: otherwise, the kernel finds the newest of them itself.
 func (e *Engine) checkNote(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy) error {
 	note, err := e.copyNotes.read(lv.UUID)
-	usable, stale := usableCopies(copies), note.staleCopies(copies)
+	usable, diverged := usableCopies(copies), note.divergedCopies(copies)
 	switch {
-	case len(stale) > 0:
-		return e.staleErr(lv, note, copies, stale)
+	case len(diverged) > 0:
+		return e.divergedErr(lv, note, copies, diverged)
 	case err != nil && len(usable) == len(copies):
 		return nil
 	case err != nil:
@@ -100,13 +100,13 @@ func (e *Engine) newerData(ctx context.Context, lv lvm.LogicalVolume, note copyN
 	return newerGone
 }
 
-// staleErr returns the error for a volume with present copies that are out of date and have been active alone since. It
+// divergedErr returns the error for a volume with present copies that are out of date and have been active alone since. It
 // can only be used without them, because the kernel may take them for the newest, or by a person's decision.
-func (e *Engine) staleErr(lv lvm.LogicalVolume, note copyNote, copies, stale []lvm.Copy) error {
+func (e *Engine) divergedErr(lv lvm.LogicalVolume, note copyNote, copies, diverged []lvm.Copy) error {
 	others := "to use the others, take its device away from this node, and the volume is used without it"
 	if !note.mayReturn(copies) {
 		others = newerGone
 	}
 	return fmt.Errorf("%w: copy %s of volume %s/%s is recorded as out of date since %s, and has been active without the others since, so the kernel may take it for the newest copy and overwrite the others: decide which copy holds the data that is needed; %s; to use this copy, and lose what only the others hold, remove %s",
-		lvm.ErrPartial, namesOf(stale), lv.Group, lv.Name, note.Since.UTC().Format(time.RFC3339), others, e.copyNotes.file(lv.UUID))
+		lvm.ErrPartial, namesOf(diverged), lv.Group, lv.Name, note.Since.UTC().Format(time.RFC3339), others, e.copyNotes.file(lv.UUID))
 }

@@ -20,7 +20,7 @@ func TestMirrorThatIsConvertedToLinear(t *testing.T) {
 		if seen {
 			w.look(true, "", "100.00", "", "removed")
 		}
-		require.Equal(t, seen, w.note().Stale, name)
+		require.Equal(t, seen, w.note().Diverged, name)
 		linear := w.lv
 		linear.Shape, w.ran = volume.Shape{Layout: volume.Linear}, nil
 		for _, err := range []error{w.activate(ctx, linear), w.checkCopies(ctx, linear)} {
@@ -92,7 +92,7 @@ func TestNewerCopyThatIsAwayWhileTheOtherIsUpdated(t *testing.T) {
 		err := w.checkCopies(ctx, lv)
 		require.ErrorContains(t, err, "only copy data_rimage_0 of volume flexlvm/data can be used")
 		require.ErrorContains(t, err, "bring them back (if `pvs -o +pv_missing` still shows a disk that is back as missing: `vgextend --restoremissing flexlvm DEVICE`)")
-		require.False(t, w.note().Stale, active)
+		require.False(t, w.note().Diverged, active)
 	}
 	w.look(false, "", "", "", "")
 	require.NoError(t, w.activate(ctx, w.lv))

@@ -20,9 +20,9 @@ type copyNote struct {
 	// UpToDate are the copies that are known to be up to date, like Behind. A copy in neither was made since, and from
 	// which copy is unknown.
 	UpToDate map[string]string `json:"upToDate,omitempty"`
-	// Stale means that copies in Behind have been active alone since. The kernel may take them for the newest, and
-	// would overwrite the others with them.
-	Stale bool `json:"stale,omitempty"`
+	// Diverged: a copy in Behind has been active alone since, so each side has data that the other lacks. The kernel
+	// may take such a copy for the newest, and would overwrite the others with it.
+	Diverged bool `json:"stale,omitempty"`
 }
 
 func (n copyNote) about() string {
@@ -52,14 +52,14 @@ func (n copyNote) allUpToDate(copies []lvm.Copy) bool {
 	return !slices.ContainsFunc(copies, func(c lvm.Copy) bool { return !n.isUpToDate(c) })
 }
 
-// staleCopies returns the copies that are present, out of date, and have been active alone since.
-func (n copyNote) staleCopies(copies []lvm.Copy) (stale []lvm.Copy) {
+// divergedCopies returns the copies that are present, out of date, and have been active alone since.
+func (n copyNote) divergedCopies(copies []lvm.Copy) (diverged []lvm.Copy) {
 	for _, c := range copies {
-		if n.Stale && !c.Missing && n.isBehind(c) {
-			stale = append(stale, c)
+		if n.Diverged && !c.Missing && n.isBehind(c) {
+			diverged = append(diverged, c)
 		}
 	}
-	return stale
+	return diverged
 }
 
 // mayReturn reports whether one of these copies is known to be up to date, and its device was not removed from the
@@ -78,7 +78,7 @@ func (n copyNote) with(copies []lvm.Copy, inSync bool, now time.Time) copyNote {
 			next.UpToDate[c.UUID] = c.Name
 		case before:
 			next.Behind[c.UUID] = c.Name
-			next.Since, next.Stale = n.Since, n.Stale
+			next.Since, next.Diverged = n.Since, n.Diverged
 		case !isUsable(c):
 			next.Behind[c.UUID] = c.Name
 		}

@@ -166,7 +166,7 @@ func TestDeadDiskHoldsASnapshot(t *testing.T) {
 	in, err := m.Inventory(m.ctx())
 	require.NoError(t, err)
 	for _, v := range in.Volumes {
-		if v.Origin {
+		if v.HasSnapshots {
 			require.Contains(t, v.Problem, "or of the store of one of its snapshots")
 		}
 	}

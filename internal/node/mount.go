@@ -25,7 +25,7 @@ type MountRequest struct {
 
 // Mount mounts the volume on its target, and creates it first if it does not exist. If this very volume is already
 // mounted there, Mount succeeds and changes nothing. If there is no room for a new volume, Mount waits for room
-// (Config.RoomPatience).
+// (Config.RoomTimeout).
 //
 // With spec.ReadOnly, Mount never creates a volume: if the node has no such replica, the error is
 // ErrNoReplica.
@@ -165,7 +165,7 @@ func (e *Engine) mountFilesystem(ctx context.Context, f openedVolume, spec volum
 // it durably, and it is never formatted from then on. Its tags become ready before it is handed out, or right
 // afterwards (Config.Settle).
 func (e *Engine) moveToTarget(ctx context.Context, f openedVolume, fs *mount.Attached, t *mount.Target) error {
-	if err := e.publish(ctx, f); err != nil {
+	if err := e.recordMountable(ctx, f); err != nil {
 		return err
 	}
 	g, n := f.device.Group, f.device.Name

@@ -364,7 +364,7 @@ func TestList(t *testing.T) {
 	v := byName["data"]
 	require.Equal(t, volume.Ready, v.State)
 	require.Equal(t, 400*volume.MiB, v.Size)
-	require.Equal(t, volume.DeviceSize(v.Size, 0), v.DeviceSize)
+	require.Equal(t, volume.XFSDeviceSize(v.Size, 0), v.Allocated)
 	require.Equal(t, []string{target}, v.Mounts)
 	require.True(t, v.Open)
 	require.True(t, v.Active)

@@ -113,7 +113,7 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 	case "mount":
 		return e.Mount(ctx, c.Spec, MountRequest{Target: c.Target})
 	case "clone":
-		return e.MakeClone(ctx, c.Spec)
+		return e.CreateCloneAhead(ctx, c.Spec)
 	case "snapshot":
 		_, err := e.MakeSnapshot(ctx, SnapshotRequest{Spec: c.Spec}, stillWanted)
 		return err
@@ -145,7 +145,7 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 		_, err := e.MakeDeclared(ctx, c.Declared, func(context.Context, volumegroup.Declaration) error { return nil })
 		return err
 	case "prepare":
-		return e.Prepare(ctx, c.Spec, stillWanted)
+		return e.CreateAhead(ctx, c.Spec, stillWanted)
 	case "loop":
 		out, _, err := e.MakeLoopGroup(ctx, c.Declared[0])
 		if err == nil && out.State != volumegroup.Made {

@@ -10,8 +10,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// publish records that this node hands the volume out, and makes it ready unless that is done after
-// the reply (Config.Settle).
+// recordMountable writes the record from which on this node never formats the volume again. A mount calls
+// it before a pod gets the volume, CreateAhead before any pod exists. It also makes the volume ready, unless
+// that is done after the reply (Config.Settle).
 //
 // A volume in state creating is handed out only once the record is written, because the record alone
 // keeps it from being formatted again. A ready volume is handed out even if the directory of the
@@ -20,7 +21,7 @@ import (
 // An encrypted volume is always made ready first: if its record and its header were lost, nothing on
 // its device would show that a pod has had it, as mayFormat finds for other volumes. A raw block
 // volume is, too, because nothing on its device ever shows that.
-func (e *Engine) publish(ctx context.Context, f openedVolume) error {
+func (e *Engine) recordMountable(ctx context.Context, f openedVolume) error {
 	g, n := f.device.Group, f.device.Name
 	if !f.recorded {
 		if f.tags.State == volume.Ready {
@@ -123,11 +124,11 @@ func (e *Engine) ensureSettled(ctx context.Context, lv lvm.LogicalVolume, tags v
 	if tags.State != volume.Creating {
 		return tags, nil
 	}
-	published, err := e.wasPublished(lv)
+	recorded, err := e.isRecorded(lv)
 	if err != nil {
 		return tags, fmt.Errorf("%w; its next mount writes it anew", err)
 	}
-	if !published || e.givenUpUnzeroed(lv, tags) {
+	if !recorded || e.givenUpUnzeroed(lv, tags) {
 		return tags, nil
 	}
 	if err := e.makeReady(ctx, lv, tags); err != nil {
@@ -151,9 +152,9 @@ func (e *Engine) givenUpUnzeroed(lv lvm.LogicalVolume, tags volume.Tags) bool {
 	return err != nil || rec.State != volume.Creating && rec.State != volume.Ready
 }
 
-// wasPublished reports whether this node has ever handed out this very volume, so that it may hold data. A
-// record that cannot be read counts as one of this volume: the result is then true, with the error.
-func (e *Engine) wasPublished(lv lvm.LogicalVolume) (bool, error) {
+// isRecorded reports whether this node has a record of this very volume, which may then hold data. A record
+// that cannot be read counts as one of this volume: the result is then true, with the error.
+func (e *Engine) isRecorded(lv lvm.LogicalVolume) (bool, error) {
 	rec, err := e.records.read(lv.Group, lv.Name)
 	switch {
 	case errors.Is(err, os.ErrNotExist):

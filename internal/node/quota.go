@@ -102,8 +102,8 @@ func (e *Engine) sizeToGrowTo(ctx context.Context, root *os.File, f openedVolume
 }
 
 // makeRoom checks that size fits on a new, empty file system, and extends its device by what is missing.
-// volume.DeviceSize errs on the large side, so this normally changes nothing; it is the safeguard if
-// DeviceSize is wrong.
+// volume.XFSDeviceSize errs on the large side, so this normally changes nothing; it is the safeguard if
+// XFSDeviceSize is wrong.
 //
 // It is for new file systems only. Later, the free space does not show what was promised: a tenant that moves
 // files out of its quota would be given space of the group that no claim is charged for.

@@ -79,11 +79,11 @@ func (e *Engine) findReplica(ctx context.Context, spec volume.Spec) (openedVolum
 // replicaIn returns the replica on a logical volume with these tags.
 func (e *Engine) replicaIn(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags) (openedVolume, error) {
 	if tags.State == volume.Creating {
-		published, err := e.wasPublished(lv)
+		recorded, err := e.isRecorded(lv)
 		if err != nil {
 			return openedVolume{}, err
 		}
-		if !published {
+		if !recorded {
 			return openedVolume{}, noReplicaErr(spec, "it is being made")
 		}
 	}

@@ -16,9 +16,9 @@ import (
 // cache: it is valid only while the kernel's device has the same UUID, and it changes before the volume's
 // tags forbid a mount. Its modification time is the volume's last use.
 //
-// A record has two more purposes. A recorded volume was handed out and may hold data: it is never formatted,
-// whatever its tags say. And if the volume of a record is gone, no empty volume may replace it: either data
-// was lost, or the volume was removed permanently and a call is late (see writeTombstone).
+// A record has two more purposes. A recorded volume may have been handed out, and so may hold data: it is never
+// formatted, whatever its tags say. And if the volume of a record is gone, no empty volume may replace it: either
+// data was lost, or the volume was removed permanently and a call is late (see writeTombstone).
 type record struct {
 	// State is Creating until the tags say Ready; Doomed marks a removed volume.
 	State volume.State `json:"state"`

@@ -21,9 +21,9 @@ func TestRecordsThatAreTorn(t *testing.T) {
 	d := records(t.TempDir())
 	e := &Engine{records: d}
 	lv := lvm.LogicalVolume{Group: "flexlvm", Name: "data", UUID: "some-uuid"}
-	published, err := e.wasPublished(lv)
+	recorded, err := e.isRecorded(lv)
 	require.NoError(t, err)
-	require.False(t, published)
+	require.False(t, recorded)
 
 	require.NoError(t, d.write(lv.Group, lv.Name, newRecord(lv.UUID, sourceTags())))
 	whole, err := os.ReadFile(d.file(lv.Group, lv.Name))
@@ -38,9 +38,9 @@ func TestRecordsThatAreTorn(t *testing.T) {
 		"something else's": []byte("ready\n"),
 	} {
 		require.NoError(t, os.WriteFile(d.file(lv.Group, lv.Name), left, 0o600))
-		published, err := e.wasPublished(lv)
+		recorded, err := e.isRecorded(lv)
 		require.ErrorContains(t, err, "read record", name)
-		require.True(t, published, name)
+		require.True(t, recorded, name)
 
 		// It is unknown then whether a volume in state creating was handed out.
 		tags := sourceTags()
@@ -57,7 +57,7 @@ func TestRecordsThatAreTorn(t *testing.T) {
 // A release that is killed before it changes the tags of a volume that was handed out and is not settled
 // leaves tags in state creating and a record in state unreferenced. The volume may hold data: it is not
 // formatted, and becomes ready, so that a person can bring it back. A raw block volume in that state was
-// never handed out, because it is ready before that (publish).
+// never handed out, because it is ready before that (recordMountable).
 func TestKilledReleaseOfAVolumeThatIsNotSettled(t *testing.T) {
 	for name, c := range map[string]struct {
 		fs        volume.FSType
@@ -82,7 +82,7 @@ func TestKilledReleaseOfAVolumeThatIsNotSettled(t *testing.T) {
 			}}, host)
 			require.NoError(t, err)
 			if c.published {
-				require.NoError(t, e.publish(t.Context(), openedVolume{device: lvm.Device{Group: "flexlvm", Name: "data", VolumeUUID: "some-uuid"}, tags: tags}))
+				require.NoError(t, e.recordMountable(t.Context(), openedVolume{device: lvm.Device{Group: "flexlvm", Name: "data", VolumeUUID: "some-uuid"}, tags: tags}))
 			}
 			require.Panics(t, func() {
 				_ = e.Release(t.Context(), Ref{Group: "flexlvm", Name: "data", Cluster: tags.Cluster}, volume.Unreferenced, volume.Disposal{})
@@ -120,16 +120,16 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 	require.NoError(t, err)
 	f := openedVolume{device: lvm.Device{Group: "flexlvm", Name: "data", VolumeUUID: "some-uuid"}, tags: sourceTags()}
 
-	require.NoError(t, e.publish(t.Context(), f))
+	require.NoError(t, e.recordMountable(t.Context(), f))
 	require.Contains(t, logged.String(), "could not be written")
 	logged.Reset()
 	e.touch("flexlvm", "data")
 	require.Contains(t, logged.String(), "could not be written")
 
 	f.tags.State = volume.Creating
-	require.ErrorContains(t, e.publish(t.Context(), f), "volume flexlvm/data is new and is not handed out before it is on record")
+	require.ErrorContains(t, e.recordMountable(t.Context(), f), "volume flexlvm/data is new and is not handed out before it is on record")
 	f.recorded = true
-	require.NoError(t, e.publish(t.Context(), f), "a pod has had it before")
+	require.NoError(t, e.recordMountable(t.Context(), f), "a pod has had it before")
 }
 
 // The tags of a volume may be from a call that was killed before it flushed them. The record, on another
@@ -149,13 +149,13 @@ func TestTagsAreFlushedBeforeTheyAreReliedOn(t *testing.T) {
 		return err == nil
 	}
 	for name, call := range map[string]func() error{
-		"hand out":       func() error { return e.publish(t.Context(), f) },
+		"hand out":       func() error { return e.recordMountable(t.Context(), f) },
 		"grow once more": func() error { return e.recordRawSize(t.Context(), lv, f.tags.Size, f.tags) },
 	} {
 		require.ErrorContains(t, call(), "may not last over a power cut", name) // there is no disk
 	}
 	require.False(t, recorded())
 	require.NoError(t, os.WriteFile(disk, nil, 0o600))
-	require.NoError(t, e.publish(t.Context(), f))
+	require.NoError(t, e.recordMountable(t.Context(), f))
 	require.True(t, recorded())
 }

@@ -14,7 +14,7 @@ import (
 // its space may be reclaimed as d says, or to Retained. The caller is responsible for the proof of that. A
 // volume already in that state is left alone. An unreferenced volume may still become retained; otherwise a
 // volume in any state but creating and ready is refused. Release waits for another call no longer than
-// roundPatience (ErrBusy).
+// roundLockTimeout (ErrBusy).
 //
 // If the volume does not exist, a call that is in progress can no longer create it, so a mount fails if its
 // claim is deleted meanwhile. Later calls may use the name again only for some kinds (see Ref.Kind).
@@ -22,7 +22,7 @@ func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d volume
 	if to != volume.Unreferenced && to != volume.Retained {
 		return fmt.Errorf("release volume %s: state %s is neither unreferenced nor retained", ref, to)
 	}
-	release, err := e.lockWithin(ctx, e.roundPatience, ref.Group, ref.Name)
+	release, err := e.lockWithin(ctx, e.roundLockTimeout, ref.Group, ref.Name)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (e *Engine) writeState(ctx context.Context, lv lvm.LogicalVolume, tags volu
 // shows this, and the volume is about to leave it: if a person brought the volume back, a pod would read data
 // that others have left on the disk.
 func neverZeroed(lv lvm.LogicalVolume, tags volume.Tags) bool {
-	zeroes := lv.Shape.Layout != volume.Thin && lv.Of == "" && tags.Clone == ""
+	zeroes := lv.Shape.Layout != volume.Thin && lv.Origin == "" && tags.Clone == ""
 	return zeroes && tags.State == volume.Creating && tags.FSType == volume.Raw && tags.Zeroed == 0
 }
 

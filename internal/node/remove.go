@@ -34,10 +34,10 @@ var ErrInUse = errors.New("in use")
 // ErrBusy: another call holds the volume's lock for longer than this call waits.
 var ErrBusy = lock.ErrBusy
 
-// roundPatience is how long Release and SetStateOf wait for a call that holds the volume's lock, such as a
+// roundLockTimeout is how long Release and SetStateOf wait for a call that holds the volume's lock, such as a
 // mount that zeroes the volume, or an unmount that hangs. The node daemon's rounds wait for them, and so do
 // all other volumes.
-const roundPatience = 5 * time.Second
+const roundLockTimeout = 5 * time.Second
 
 // ErrNoSpace: the volume's group or pool lacks the necessary room.
 var ErrNoSpace = lvm.ErrNoSpace
@@ -151,14 +151,14 @@ func (e *Engine) finishRemoval(ctx context.Context, ref Ref) error {
 	if err != nil {
 		return err
 	}
-	if lv.Origin {
+	if lv.HasSnapshots {
 		return hasSnapshotsErr(ref)
 	}
 	if err := e.markDoomed(ctx, ref, lv, tags); err != nil {
 		return err
 	}
 	if tags.Wipe != volume.WipeNone {
-		if lv.Of != "" {
+		if lv.Origin != "" {
 			if lv, err = e.lvm.Split(ctx, lv); err != nil {
 				return err
 			}
@@ -212,7 +212,7 @@ func checkRemovable(ref Ref, lv lvm.LogicalVolume, tags volume.Tags) error {
 	switch {
 	case tags.State != volume.Doomed && !volume.MayMove(tags.State, volume.Doomed, volume.ByEngine):
 		return refused("volume %s is %s; only an unreferenced volume is removed", ref, tags.State)
-	case lv.Origin:
+	case lv.HasSnapshots:
 		return hasSnapshotsErr(ref)
 	case lv.Open:
 		return inUseErr(ref, lv)

@@ -163,7 +163,7 @@ func outcome(ref Ref, one batchItem, left []lvm.LogicalVolume, lookErr, failed e
 	switch {
 	case at < 0:
 		return nil
-	case left[at].Origin: // since it was examined
+	case left[at].HasSnapshots: // since it was examined
 		return hasSnapshotsErr(ref)
 	case left[at].Open:
 		return inUseErr(ref, left[at])

@@ -23,7 +23,7 @@ const (
 )
 
 // retryForRoom retries a call that fails for lack of room in a group whenever a volume is removed, for at most
-// Config.RoomPatience. The provisioner promises what the node daemon can evict, so room is usually a second
+// Config.RoomTimeout. The provisioner promises what the node daemon can evict, so room is usually a second
 // away, while kubelet retries a failed call only after a backoff of up to two minutes. If no daemon is
 // running, nothing frees room, and the call fails immediately.
 //
@@ -33,12 +33,12 @@ const (
 func (e *Engine) retryForRoom(ctx context.Context, g volume.Group, call func(context.Context) error) error {
 	seen := e.roomFreedAt()
 	err := call(ctx)
-	if !errors.Is(err, lvm.ErrNoSpace) || e.roomPatience == 0 || !e.daemonMayRun() {
+	if !errors.Is(err, lvm.ErrNoSpace) || e.roomTimeout == 0 || !e.daemonMayRun() {
 		return err
 	}
-	e.log.WithError(err).WithField("for", e.roomPatience).Info("waiting for room")
+	e.log.WithError(err).WithField("for", e.roomTimeout).Info("waiting for room")
 	e.wakeDaemon()
-	for deadline := time.Now().Add(e.roomPatience); e.awaitRoom(ctx, seen, deadline); {
+	for deadline := time.Now().Add(e.roomTimeout); e.awaitRoom(ctx, seen, deadline); {
 		release, acquired, failed := e.locks.Try("room.lock", string(g))
 		if failed != nil {
 			return errors.Join(err, failed)

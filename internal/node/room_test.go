@@ -15,7 +15,7 @@ import (
 // One of the calls that wait for room retries at a time, but the next one need not wait until the one that
 // has its room has created a file system in it.
 func TestNextCallTriesOnceOneHasItsRoom(t *testing.T) {
-	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), RoomPatience: time.Minute}, noPrograms(t))
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), RoomTimeout: time.Minute}, noPrograms(t))
 	require.NoError(t, err)
 	release, acquired, err := e.locks.Try(daemonLock())
 	require.NoError(t, err)

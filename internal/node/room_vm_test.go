@@ -38,7 +38,7 @@ func TestCallsWaitForRoom(t *testing.T) {
 	evicted := []volume.Spec{m.unreferenced("old-0", volume.GiB), m.unreferenced("old-1", volume.GiB)}
 	m.fillDevices(0, 0, 0, 0)
 	m.actAsDaemon()
-	m.roomPatience, m.roomRetry = time.Minute, time.Hour // only the removal of a volume wakes it
+	m.roomTimeout, m.roomRetry = time.Minute, time.Hour // only the removal of a volume wakes it
 	target := m.target("a")
 	for i, call := range []func() error{
 		func() error { return m.tryMount(s, target) },
@@ -68,16 +68,16 @@ func TestCallsDoNotWaitForEver(t *testing.T) {
 	s := m.volume("huge", volume.TiB)
 	require.ErrorIs(t, m.tryMount(s, m.target("a")), lvm.ErrNoSpace)
 	require.Zero(t, WokenAt(m.stateDir), "nobody waits by default")
-	m.roomPatience = time.Hour
+	m.roomTimeout = time.Hour
 	require.ErrorIs(t, m.tryMount(s, m.target("a")), lvm.ErrNoSpace, "no daemon is at work that makes room")
 	require.Zero(t, WokenAt(m.stateDir))
 	m.actAsDaemon()
-	m.roomPatience = time.Second
+	m.roomTimeout = time.Second
 	began := time.Now()
 	err := m.tryMount(s, m.target("a"))
 	require.ErrorIs(t, err, lvm.ErrNoSpace)
 	require.ErrorContains(t, err, "flexlvm-test has")
-	require.GreaterOrEqual(t, time.Since(began), m.roomPatience)
+	require.GreaterOrEqual(t, time.Since(began), m.roomTimeout)
 	require.NotZero(t, WokenAt(m.stateDir))
 	require.Empty(t, lvs())
 }
@@ -93,7 +93,7 @@ func TestReplicaReleasedWhileItWaitsForRoom(t *testing.T) {
 	old := m.unreferenced("old", volume.GiB)
 	m.fillDevices(0, 0, 0, 0)
 	m.actAsDaemon()
-	m.roomPatience, m.roomRetry = time.Minute, time.Hour
+	m.roomTimeout, m.roomRetry = time.Minute, time.Hour
 	done := make(chan error, 1)
 	go func() { done <- m.tryMount(s, m.target("a")) }()
 	require.Eventually(t, func() bool { return !WokenAt(m.stateDir).IsZero() }, time.Minute, time.Millisecond)

@@ -30,9 +30,9 @@ func (e *Engine) SetState(ctx context.Context, g volume.Group, n volume.Name, to
 
 // SetStateOf is SetState for exactly the volume that a person has named through the API: of the cluster of
 // ref, with the UUID of ref if that is set, and with this file system. It waits for another call no longer
-// than roundPatience (ErrBusy).
+// than roundLockTimeout (ErrBusy).
 func (e *Engine) SetStateOf(ctx context.Context, ref Ref, fs string, to volume.State) (inventory.Volume, error) {
-	release, err := e.lockWithin(ctx, e.roundPatience, ref.Group, ref.Name)
+	release, err := e.lockWithin(ctx, e.roundLockTimeout, ref.Group, ref.Name)
 	if err != nil {
 		return inventory.Volume{}, err
 	}

@@ -168,7 +168,7 @@ func testExpandIntoFullGroupChangesNothing(t *testing.T, m *machine) {
 	target := m.mount(s, "a")
 	before := tagsOf(t, s.Name)
 	err := m.Expand(m.ctx(), s, 10*volume.TiB)
-	require.ErrorContains(t, err, "not enough free space in the volume group: flexlvm-test")
+	require.ErrorContains(t, err, "not enough free space: flexlvm-test")
 	require.ErrorContains(t, err, "are needed")
 	require.Equal(t, before, tagsOf(t, s.Name))
 	got, _, _ := df(t, target)
@@ -203,7 +203,7 @@ func testGrowthGivesWhatWasChargedAndNoMore(t *testing.T, m *machine) {
 		s.Size = size
 		all, err := m.List(m.ctx())
 		require.NoError(t, err)
-		require.Equal(t, s.Charge(), all[0].FullSize)
+		require.Equal(t, s.Charge(), all[0].AllocatedWhenFull)
 	}
 	m.unmount(target)
 	m.mount(s, "b")
@@ -230,7 +230,7 @@ func TestCloneWithMoreInodes(t *testing.T) {
 	m.unmount(m.mount(s, "a"))
 	c := m.cloneOf(s, "copy", s.Size)
 	c.Inodes = 2_000_000
-	require.NoError(t, m.MakeClone(m.ctx(), c))
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), c))
 	for percent, v := range map[int]volume.Spec{25: s, volume.InodePercent(c.Size, c.Inodes): c} {
 		require.Equal(t, fmt.Sprintf("imax_pct = %d", percent), m.shell("xfs_db -r -c 'sb 0' -c 'print imax_pct' %s", devicePath(v)), v.Name)
 	}

@@ -58,7 +58,7 @@ func checkSnapshot(spec volume.Spec) error {
 // stale and is refused.
 func (e *Engine) makeSnapshot(ctx context.Context, r SnapshotRequest, givenUp time.Time) (inventory.Volume, error) {
 	spec := r.Spec
-	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)
+	release, err := e.lockWithin(ctx, e.sourceLockTimeout, spec.Group, spec.Name)
 	if err != nil {
 		return inventory.Volume{}, err
 	}
@@ -158,7 +158,7 @@ func (e *Engine) finishSnapshot(ctx context.Context, spec volume.Spec) (inventor
 
 // isTaken refuses a copy-on-write snapshot that LVM shows as something else, or as overflowed. It is pure.
 func isTaken(spec volume.Spec, lv lvm.LogicalVolume) error {
-	if spec.CopyOnWrite() && (lv.Of != spec.CloneOf || lv.Overflowed) {
+	if spec.CopyOnWrite() && (lv.Origin != spec.CloneOf || lv.Overflowed) {
 		return fmt.Errorf("take snapshot %s/%s: LVM shows it as %s; it is taken anew", spec.Group, spec.Name, snapshotNow(lv))
 	}
 	return nil
@@ -169,10 +169,10 @@ func snapshotNow(lv lvm.LogicalVolume) string {
 	switch {
 	case lv.Overflowed:
 		return "one that has overflowed"
-	case lv.Of == "":
+	case lv.Origin == "":
 		return "a volume of its own"
 	}
-	return "a snapshot of " + string(lv.Of)
+	return "a snapshot of " + string(lv.Origin)
 }
 
 // isSnapshot decides whether a volume with these tags is the snapshot of a spec, complete or not. The size is

@@ -31,7 +31,7 @@ func TestASnapshotIsNeverMounted(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
 	require.ErrorContains(t, e.Mount(t.Context(), snapshotSpec(), MountRequest{Target: t.TempDir(), ReadOnly: true}), "is a snapshot, which is never mounted")
-	require.ErrorContains(t, e.MakeClone(t.Context(), snapshotSpec()), "is no snapshot")
+	require.ErrorContains(t, e.CreateCloneAhead(t.Context(), snapshotSpec()), "is no snapshot")
 	require.ErrorContains(t, admit(snapshotSpec(), snapshotTags(), ""), "is a snapshot, which is never mounted")
 	claim := snapshotSpec()
 	claim.Kind, claim.CloneOf = volume.Claim, ""

@@ -80,7 +80,7 @@ func TestSnapshot(t *testing.T) {
 
 	for name, size := range map[string]volume.Bytes{"same": s.Size, "larger": 2 * s.Size} {
 		c := m.cloneOf(snap, name, size)
-		require.NoError(t, m.MakeClone(m.ctx(), c))
+		require.NoError(t, m.CreateCloneAhead(m.ctx(), c))
 		requireClone(t, c)
 		to := m.mount(c, "r")
 		require.Equal(t, sum, sumOf(t, to+"/kept"))
@@ -94,7 +94,7 @@ func TestSnapshot(t *testing.T) {
 
 	thief := m.cloneOf(snap, "stolen", s.Size)
 	thief.Namespace = "thief"
-	require.ErrorContains(t, m.MakeClone(m.ctx(), thief), `belongs to namespace "default", not to "thief"`)
+	require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), thief), `belongs to namespace "default", not to "thief"`)
 	require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(snap)))
 	require.Len(t, lvs(), 2)
@@ -110,7 +110,7 @@ func TestSnapshotKilledAfterEveryStep(t *testing.T) {
 	untilAlive(t, call{Dir: m.dir, Verb: "snapshot", Spec: snap}, func() { m.clear(snap.Name) }, func(int) {
 		deaths++
 		m.requireSnapshot(snap)
-		require.NoError(t, m.MakeClone(m.ctx(), c))
+		require.NoError(t, m.CreateCloneAhead(m.ctx(), c))
 		to := m.mount(c, "b")
 		require.Equal(t, sum, sumOf(t, to+"/kept"))
 		m.unmount(to)
@@ -123,7 +123,7 @@ func TestSnapshotKilledAfterEveryStep(t *testing.T) {
 	for die := 1; die <= 3; die++ {
 		m.clear(snap.Name)
 		require.True(t, call{Dir: m.dir, Verb: "snapshot", Spec: snap, Die: 1}.run(t))
-		require.ErrorContains(t, m.MakeClone(m.ctx(), c), "is not made yet")
+		require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), c), "is not made yet")
 		require.True(t, call{Dir: m.dir, Verb: "snapshot", Spec: snap, Die: die}.run(t))
 		_, err := m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: snap}, stillWanted)
 		require.NoError(t, err)

@@ -118,9 +118,9 @@ func (g *snapshotGroup) run(ctx context.Context) ([]inventory.Volume, error) {
 }
 
 // lock locks the volumes whose names name returns, in the order of their names. While it waits for one
-// volume, those that it has locked cannot be mounted, so it waits no longer than sourcePatience.
+// volume, those that it has locked cannot be mounted, so it waits no longer than sourceLockTimeout.
 func (g *snapshotGroup) lock(ctx context.Context, name func(*member) volume.Name) (release func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, g.engine.sourcePatience)
+	ctx, cancel := context.WithTimeout(ctx, g.engine.sourceLockTimeout)
 	defer cancel()
 	var releases []func()
 	release = func() {

@@ -80,8 +80,8 @@ func (m *machine) requireOneInstant(first, second volume.Spec) {
 	m.t.Helper()
 	a, b := m.cloneOf(first, "first-restored", first.Size), m.copyOf(second, "second-restored", volume.Shape{Layout: volume.Linear}, second.Size)
 	a.FSType, b.FSType = first.FSType, second.FSType
-	require.NoError(m.t, m.MakeClone(m.ctx(), a))
-	require.NoError(m.t, m.MakeClone(m.ctx(), b))
+	require.NoError(m.t, m.CreateCloneAhead(m.ctx(), a))
+	require.NoError(m.t, m.CreateCloneAhead(m.ctx(), b))
 	x, y := m.mount(a, "first-restored"), m.mount(b, "second-restored")
 	ahead := numberIn(m.t, x) - numberIn(m.t, y)
 	m.t.Logf("the first is at %d, the second %d behind", numberIn(m.t, x), ahead)
@@ -219,9 +219,9 @@ func testSnapshotGroupOnEarlierKernels(t *testing.T) {
 func (m *machine) testGroupOfWhatIsHeld(group []volume.Spec) {
 	m.clear(group[0].Name)
 	m.clear(group[1].Name)
-	patience := m.sourcePatience
-	defer func() { m.sourcePatience = patience }()
-	m.sourcePatience = time.Second
+	timeout := m.sourceLockTimeout
+	defer func() { m.sourceLockTimeout = timeout }()
+	m.sourceLockTimeout = time.Second
 	release, err := m.lockVolume(m.ctx(), group[1].Group, group[1].CloneOf)
 	require.NoError(m.t, err)
 	defer release()

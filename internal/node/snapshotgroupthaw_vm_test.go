@@ -51,7 +51,7 @@ func TestSnapshotGroupOfEncryptedVolumes(t *testing.T) {
 
 	first, second := m.cloneOf(group[0], "first-restored", s.Size), m.copyOf(group[1], "second-restored", volume.Shape{Layout: volume.Linear}, s.Size)
 	first.Encrypted, second.Encrypted = s.Encrypted, true
-	require.NoError(t, m.MakeClone(m.ctx(), second))
+	require.NoError(t, m.CreateCloneAhead(m.ctx(), second))
 	x, y := m.mountSealed(first, "x"), m.mountSealed(second, "y")
 	require.Contains(t, []int{0, 1}, numberIn(t, x)-numberIn(t, y), "they are of one instant")
 	m.unmount(x)

@@ -68,7 +68,7 @@ func thinPool(p lvm.ThinPool, g inventory.Pool) inventory.Pool {
 		LVs: p.Volumes, Missing: g.Missing, Exported: g.Exported, Devices: g.Devices,
 		Thin: &inventory.ThinPool{
 			GroupUUID: g.UUID, Known: p.Active, Metadata: p.Metadata, MetadataUsed: p.MetadataUsed,
-			Others: p.Others.Data, OthersUnreported: p.Others.Untold, Unfit: p.Unfit(),
+			Others: p.Others.Data, Unreported: p.Others.Unreported, Unfit: p.Unfit(),
 		},
 	}
 }

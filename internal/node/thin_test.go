@@ -18,7 +18,7 @@ func TestAddThinPools(t *testing.T) {
 		{Name: "b", UUID: "B", Size: 10 * gib, Free: 10 * gib},
 	}
 	got := addThinPools(groups, []lvm.ThinPool{
-		{Group: "a", GroupUUID: "A", Name: "one", UUID: "1", Size: 50 * gib, Used: 20 * gib, Metadata: 128 * mib, MetadataUsed: 64 * mib, Volumes: 3, Active: true, ErrorWhenFull: true, Zero: true, Others: lvm.Others{Data: 3 * gib, Untold: 2 * gib}},
+		{Group: "a", GroupUUID: "A", Name: "one", UUID: "1", Size: 50 * gib, Used: 20 * gib, Metadata: 128 * mib, MetadataUsed: 64 * mib, Volumes: 3, Active: true, ErrorWhenFull: true, Zero: true, Others: lvm.Others{Data: 3 * gib, Unreported: 2 * gib}},
 		{Group: "a", GroupUUID: "A", Name: "two", UUID: "2", Size: 20 * gib, Metadata: gib, Volumes: 1},
 	})
 	require.Len(t, got, 4)
@@ -27,7 +27,7 @@ func TestAddThinPools(t *testing.T) {
 	require.Equal(t, 10*gib, got[1].Size)
 	require.Equal(t, inventory.Pool{
 		Name: "a/one", UUID: "1", Size: 50 * gib, Free: 30 * gib, LVs: 3,
-		Thin: &inventory.ThinPool{GroupUUID: "A", Known: true, Metadata: 128 * mib, MetadataUsed: 64 * mib, Others: 3 * gib, OthersUnreported: 2 * gib},
+		Thin: &inventory.ThinPool{GroupUUID: "A", Known: true, Metadata: 128 * mib, MetadataUsed: 64 * mib, Others: 3 * gib, Unreported: 2 * gib},
 	}, got[2])
 	require.Contains(t, got[3].Thin.Unfit, "is not active")
 	require.False(t, got[3].Thin.Known)

@@ -40,9 +40,9 @@ func requireThinInventory(t *testing.T, in inventory.Inventory) {
 	require.Empty(t, p.Thin.Unfit)
 	require.Positive(t, p.Thin.MetadataUsed)
 	require.Less(t, p.Thin.MetadataUsed, p.Thin.Metadata)
-	require.Less(t, v.DeviceSize, v.FullSize)
-	require.Greater(t, v.DeviceSize, volume.LogSize(v.Size)/2, "the log is written by mkfs")
-	require.InDelta(t, float64(v.DeviceSize), float64(p.Size-p.Free), float64(2*volume.MiB), "the pool holds what the volume does")
+	require.Less(t, v.Allocated, v.AllocatedWhenFull)
+	require.Greater(t, v.Allocated, volume.LogSize(v.Size)/2, "the log is written by mkfs")
+	require.InDelta(t, float64(v.Allocated), float64(p.Size-p.Free), float64(2*volume.MiB), "the pool holds what the volume does")
 }
 
 func TestThinPoolAsItIsMade(t *testing.T) {
@@ -96,7 +96,7 @@ func TestThinReport(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, o.Volumes, 2, "neither a volume of others nor their snapshot is ours")
 	require.InDelta(t, float64(8*volume.MiB), float64(o.ThinPools[0].Others.Data), float64(volume.MiB))
-	require.Equal(t, o.Volumes[0].Size, o.ThinPools[0].Others.Untold, "LVM makes snapshots inactive")
+	require.Equal(t, o.Volumes[0].Size, o.ThinPools[0].Others.Unreported, "LVM makes snapshots inactive")
 	log, err := os.ReadFile(filepath.Join(m.dir, "log"))
 	require.NoError(t, err)
 	require.Contains(t, string(log), "fullreport")
@@ -246,7 +246,7 @@ func TestThinVolumeThatItsPoolWasNotToldOf(t *testing.T) {
 		Namespace: s.Namespace, Cluster: s.Cluster, Kind: s.Kind,
 	}
 	require.NoError(t, m.lvm.Create(m.ctx(), lvm.LogicalVolume{
-		Group: group, Name: s.Name, Size: volume.DeviceSize(s.Size, 0), Shape: m.shape, Tags: tags.Strings(),
+		Group: group, Name: s.Name, Size: volume.XFSDeviceSize(s.Size, 0), Shape: m.shape, Tags: tags.Strings(),
 	}))
 	m.shell(`set -e
 		vgcfgbackup -qq -f %[2]s/after %[1]s

@@ -84,7 +84,7 @@ func TestPoolWhoseMkfsAPowerCutHasTorn(t *testing.T) {
 	t.Cleanup(func() { m.clear(testDirectories) })
 	size := volume.MinDirectoryPool
 	tags := volume.DirectoryPool{State: volume.Creating, FS: copyFS, Size: size}
-	lv := lvm.LogicalVolume{Group: group, Name: testDirectories, Tags: tags.Strings(), Size: volume.DeviceSize(size, 0), Shape: volume.Shape{Layout: volume.Linear}}
+	lv := lvm.LogicalVolume{Group: group, Name: testDirectories, Tags: tags.Strings(), Size: volume.XFSDeviceSize(size, 0), Shape: volume.Shape{Layout: volume.Linear}}
 	require.NoError(t, m.lvm.Create(m.ctx(), lv))
 	path := "/dev/mapper/" + volume.DeviceName(group, testDirectories)
 	require.NoError(t, xfs.Mkfs(m.ctx(), m.host.Killable, xfs.Format{Device: path, UUID: tags.FS, Size: size, AnyInodes: true}))

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCall(t *testing.T) {
+func TestWakeDaemonMovesWokenAt(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
 	require.Zero(t, WokenAt(dir))
 	require.NoError(t, WakeDaemon(dir))

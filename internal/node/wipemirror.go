@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// syncPatience is how long a wipe waits for the copies of a raid1 volume to be in sync. It suffices for a small
+	// syncTimeout is how long a wipe waits for the copies of a raid1 volume to be in sync. It suffices for a small
 	// volume that was just created; a larger one is retried later.
-	syncPatience = 30 * time.Second
-	syncPoll     = 500 * time.Millisecond
+	syncTimeout = 30 * time.Second
+	syncPoll    = 500 * time.Millisecond
 )
 
 // ErrSyncing: a raid1 volume is not wiped yet, because its copies are not in sync. Nothing is to be done about that
@@ -48,7 +48,7 @@ func (e *Engine) awaitInSync(ctx context.Context, lv lvm.LogicalVolume) error {
 	if lv.Shape.Layout != volume.Raid1 {
 		return nil
 	}
-	for end := time.Now().Add(e.syncPatience); ; {
+	for end := time.Now().Add(e.syncTimeout); ; {
 		synced, err := e.allInSync(ctx, lv)
 		if err != nil || synced {
 			return err

@@ -13,7 +13,7 @@ import (
 // A mirror counts as wiped only if all its copies were in use.
 func TestMirrorIsWipedWhole(t *testing.T) {
 	w, ctx := watchMirror(t), t.Context()
-	w.syncPatience, w.active = 0, "active"
+	w.syncTimeout, w.active = 0, "active"
 	lv := w.lv
 	for name, test := range map[string]struct {
 		health, sync string
@@ -52,6 +52,6 @@ func TestMirrorIsWipedWhole(t *testing.T) {
 	require.NoError(t, w.activateToWipe(ctx, w.lv))
 	require.Equal(t, []string{"complete", "complete", "complete"}, w.ran, "never without a copy")
 
-	require.NoError(t, w.copyNotes.write(w.lv.UUID, copyNote{Behind: map[string]string{"copy-0": "data_rimage_0"}, Stale: true}))
+	require.NoError(t, w.copyNotes.write(w.lv.UUID, copyNote{Behind: map[string]string{"copy-0": "data_rimage_0"}, Diverged: true}))
 	require.NoError(t, w.activateToWipe(ctx, lv), "no longer raid1, and perhaps the old copy: nobody needs its data")
 }

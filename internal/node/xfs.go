@@ -82,8 +82,8 @@ func (mountedXFS) boundRetries(device uint64) error { return xfs.BoundRetries(de
 
 // trimmable returns allocation groups as the parts.
 func (mountedXFS) trimmable(root *os.File) (trimming, error) {
-	extent, err := xfs.ReadExtent(root)
-	return trimming{size: extent.Size, part: extent.Group}, err
+	geometry, err := xfs.ReadGeometry(root)
+	return trimming{size: geometry.Size, part: geometry.AllocationGroup}, err
 }
 
 // check does nothing: the kernel refuses to mount an XFS whose log cannot be replayed, and notes no damage.

@@ -21,13 +21,13 @@ const slowRate = volume.MiB / 4
 func (m *machine) requireGivenUp(s volume.Spec, working <-chan error) {
 	m.t.Helper()
 	require.NoError(m.t, m.Heal(m.ctx(), refOf(s)))
-	m.roundPatience = time.Minute // LVM's commands are slow here
+	m.roundLockTimeout = time.Minute // LVM's commands are slow here
 	require.NoError(m.t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	require.ErrorIs(m.t, <-working, ErrRefused)
 	require.NoError(m.t, m.Remove(m.ctx(), refOf(s)))
 }
 
-// While a raw block volume is being zeroed by Prepare, it is given up, or its first mount continues the
+// While a raw block volume is being zeroed by CreateAhead, it is given up, or its first mount continues the
 // zeroing.
 func TestPrepareOfARawVolumeYields(t *testing.T) {
 	m := newMachine(t)
@@ -37,7 +37,7 @@ func TestPrepareOfARawVolumeYields(t *testing.T) {
 	m.zeroRate = slowRate
 	begun := func(s volume.Spec) <-chan error {
 		ended := make(chan error, 1)
-		go func() { ended <- m.Prepare(t.Context(), s, wanted) }()
+		go func() { ended <- m.CreateAhead(t.Context(), s, wanted) }()
 		require.Eventually(t, func() bool { return slices.Contains(lvs(), string(s.Name)) }, time.Minute, 100*time.Millisecond)
 		return ended
 	}
@@ -45,7 +45,7 @@ func TestPrepareOfARawVolumeYields(t *testing.T) {
 	m.requireGivenUp(s, begun(s))
 	require.Empty(t, lvs())
 
-	m.sourcePatience = 100 * time.Millisecond // the mount takes longer
+	m.sourceLockTimeout = 100 * time.Millisecond // the mount takes longer
 	s = m.rawVolume("mounted", 32*volume.MiB)
 	ended, target := begun(s), m.file("a")
 	require.NoError(t, fast.Mount(m.ctx(), s, MountRequest{Target: target}))
@@ -58,7 +58,7 @@ func TestPrepareOfARawVolumeYields(t *testing.T) {
 	s = m.rawVolume("whole", rawGrown)
 	m.zeroRate = rawGrown / 5
 	asked.Store(0)
-	require.NoError(t, m.Prepare(m.ctx(), s, wanted))
+	require.NoError(t, m.CreateAhead(m.ctx(), s, wanted))
 	require.Greater(t, asked.Load(), int32(1), "it gives way, and asks again")
 	require.Equal(t, volume.Ready, tagsOf(t, s.Name).State)
 	requireContent(t, m.mountRaw(s, "b"), s.Size, nil)
@@ -73,7 +73,7 @@ func TestFullCopyYields(t *testing.T) {
 	c := m.copyOf(snap, "copy", shapes[0], s.Size)
 	m.wipeRate = slowRate
 	ended := make(chan error, 1)
-	go func() { ended <- m.MakeClone(t.Context(), c) }()
+	go func() { ended <- m.CreateCloneAhead(t.Context(), c) }()
 	require.Eventually(t, func() bool { return slices.Contains(lvs(), string(c.Name)) }, time.Minute, 100*time.Millisecond)
 	m.requireGivenUp(c, ended)
 }

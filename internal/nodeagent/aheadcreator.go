@@ -93,7 +93,7 @@ func (a *aheadCreator) create(ctx context.Context, object *corev1.PersistentVolu
 		return
 	}
 	log := klog.FromContext(ctx).WithValues("volume", eviction.KeyOfPersistentVolume(&c).String(), "persistentvolume", c.PV)
-	err = a.daemon.engine.Prepare(ctx, specOf(&c), func(ctx context.Context) error { return a.checkWanted(ctx, object) })
+	err = a.daemon.engine.CreateAhead(ctx, specOf(&c), func(ctx context.Context) error { return a.checkWanted(ctx, object) })
 	switch {
 	case err == nil:
 		log.Info("Volume created ahead of its first mount")

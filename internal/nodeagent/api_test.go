@@ -34,8 +34,8 @@ type fakeAPI struct {
 	t      testing.TB
 	server *httptest.Server
 	codecs serializer.CodecFactory
-	// patience is the clients' timeout. It is longer than a busy machine takes to answer.
-	patience time.Duration
+	// clientTimeout is longer than a busy machine takes to answer.
+	clientTimeout time.Duration
 
 	mu      sync.Mutex
 	version int
@@ -104,7 +104,7 @@ func newAPI(t testing.TB) *fakeAPI {
 	require.NoError(t, corev1.AddToScheme(scheme))
 	require.NoError(t, flexlvmv1.AddToScheme(scheme))
 	a := &fakeAPI{
-		t: t, codecs: serializer.NewCodecFactory(scheme), patience: soon / 2, version: 10, cluster: evictiontest.Cluster,
+		t: t, codecs: serializer.NewCodecFactory(scheme), clientTimeout: soon / 2, version: 10, cluster: evictiontest.Cluster,
 		volumes: map[string]*corev1.PersistentVolume{}, claims: map[string]*corev1.PersistentVolumeClaim{},
 		pods: map[string]*corev1.Pod{}, groups: map[string]*flexlvmv1.VolumeGroup{}, asked: map[string]int{}, repeated: map[string]int{},
 	}
@@ -132,7 +132,7 @@ func listenAlone(t testing.TB) net.Listener {
 }
 
 func (a *fakeAPI) client() *kube.Client {
-	client, err := kube.NewClient(&rest.Config{Host: a.server.URL, QPS: -1, Timeout: a.patience})
+	client, err := kube.NewClient(&rest.Config{Host: a.server.URL, QPS: -1, Timeout: a.clientTimeout})
 	require.NoError(a.t, err)
 	return client
 }

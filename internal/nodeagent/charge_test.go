@@ -22,7 +22,7 @@ func TestGrownVolumeIsCharged(t *testing.T) {
 	r.engine.with(func() {
 		for i := range r.engine.volumes {
 			if v := &r.engine.volumes[i]; v.Name != "settled" {
-				v.DeviceSize += 20 * volume.GiB
+				v.Allocated += 20 * volume.GiB
 				r.engine.pools[0].Free -= 20 * volume.GiB
 			}
 		}

@@ -96,7 +96,7 @@ func (d *Daemon) createClone(ctx context.Context, j createJob) error {
 	if j.whySourceLost != "" {
 		return fmt.Errorf("copy snapshot %s/%s: it is lost, as its PersistentVolume says: %s", j.pv.Group, j.pv.CloneOf, j.whySourceLost)
 	}
-	return d.engine.MakeClone(ctx, specOf(&j.pv))
+	return d.engine.CreateCloneAhead(ctx, specOf(&j.pv))
 }
 
 // whySourceLost returns why the source of a copy has lost its content, according to the source's PersistentVolume;

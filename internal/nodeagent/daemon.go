@@ -203,7 +203,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		keptElsewhere:    newBackoff(time.Minute, 10*time.Minute),
 		keptCheckRetries: newBackoff(5*time.Second, 5*time.Minute),
 
-		publishEvery: wait.Jitter(publishEvery, spread), roundTime: max(roundIntervals*cfg.Interval, minRoundTime),
+		publishEvery: wait.Jitter(flexlvmv1.ReportInterval, spread), roundTime: max(roundIntervals*cfg.Interval, minRoundTime),
 
 		releasedClaims: newReleasedClaims(), diskLoad: newDiskLoad(cfg.IOTime),
 	}

@@ -28,7 +28,7 @@ func TestDiscoveredWithoutAClaim(t *testing.T) {
 	r.api.put(static("pv-1", available))
 	r.start()
 	refused := r.discoveredIs(flexlvmv1.DiscoveredRefused)
-	require.Equal(t, "PersistentVolume static-a has no claim yet and is deleted before one is bound: kubelet would format it: not blank", refused.Message)
+	require.Equal(t, "PersistentVolume static-a has no claim yet and is deleted before one is bound: kubelet would format it: does not read as zeros", refused.Message)
 	require.Equal(t, "pv-1", refused.PersistentVolumeUID)
 	require.True(t, refused.Withdrawn)
 	disks.with(func() { disks.failed = errors.New("no mounts") })

@@ -31,10 +31,10 @@ type Engine interface {
 	// RemoveAll does what Remove does to each of several volumes, in fewer LVM commands,
 	// and returns an error or nil for each.
 	RemoveAll(ctx context.Context, refs []node.Ref) []error
-	// MakeClone creates a volume as a copy of another one's current content, if it does not exist yet.
-	MakeClone(ctx context.Context, spec volume.Spec) error
-	// Prepare creates an empty volume before its first mount, if it is not ready yet and wanted returns nil.
-	Prepare(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error
+	// CreateCloneAhead creates a volume as a copy of another one's current content, if it does not exist yet.
+	CreateCloneAhead(ctx context.Context, spec volume.Spec) error
+	// CreateAhead creates an empty volume before its first mount, if it is not ready yet and wanted returns nil.
+	CreateAhead(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error
 	// MakeSnapshot takes a snapshot of another volume, if it has not been taken yet and wanted returns nil,
 	// and returns it.
 	MakeSnapshot(ctx context.Context, r node.SnapshotRequest, wanted func(context.Context) error) (inventory.Volume, error)

@@ -38,7 +38,7 @@ type fakeEngine struct {
 	wiping chan struct{}
 	// committed returns the error of the next removal, after its commit.
 	committed func() error
-	// beforeWanted is called before Prepare and MakeSnapshot call wanted.
+	// beforeWanted is called before CreateAhead and MakeSnapshot call wanted.
 	beforeWanted func()
 }
 
@@ -197,7 +197,7 @@ func (e *fakeEngine) Remove(ctx context.Context, ref node.Ref) error {
 	}
 	for i := range e.pools {
 		if e.pools[i].Name == v.Pool() {
-			e.pools[i].Free += v.DeviceSize
+			e.pools[i].Free += v.Allocated
 			e.pools[i].LVs--
 		}
 	}
@@ -217,7 +217,7 @@ func (e *fakeEngine) RemoveAll(ctx context.Context, refs []node.Ref) []error {
 	return errs
 }
 
-func (e *fakeEngine) MakeClone(_ context.Context, spec volume.Spec) error {
+func (e *fakeEngine) CreateCloneAhead(_ context.Context, spec volume.Spec) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := e.note("clone %s/%s of %s", spec.Group, spec.Name, spec.CloneOf); err != nil {
@@ -236,7 +236,7 @@ func (e *fakeEngine) MakeClone(_ context.Context, spec volume.Spec) error {
 	return nil
 }
 
-func (e *fakeEngine) Prepare(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error {
+func (e *fakeEngine) CreateAhead(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error {
 	if e.beforeWanted != nil {
 		e.beforeWanted()
 	}
@@ -250,7 +250,7 @@ func (e *fakeEngine) Prepare(ctx context.Context, spec volume.Spec, wanted func(
 	}
 	e.volumes = append(e.volumes, inventory.Volume{
 		Group: spec.Group, GroupUUID: evictiontest.GroupUUID, Name: spec.Name, UUID: "uuid-" + string(spec.Name), State: volume.Ready,
-		Size: spec.Size, DeviceSize: spec.Size, Cluster: spec.Cluster, Namespace: spec.Namespace, Kind: spec.Kind, FSType: spec.FSType,
+		Size: spec.Size, Allocated: spec.Size, Cluster: spec.Cluster, Namespace: spec.Namespace, Kind: spec.Kind, FSType: spec.FSType,
 	})
 	return nil
 }
@@ -263,7 +263,7 @@ func (e *fakeEngine) MakeSnapshot(ctx context.Context, r node.SnapshotRequest, w
 	if err := wanted(ctx); err != nil {
 		return inventory.Volume{}, err
 	}
-	if err := e.MakeClone(ctx, spec); err != nil {
+	if err := e.CreateCloneAhead(ctx, spec); err != nil {
 		return inventory.Volume{}, err
 	}
 	e.mu.Lock()

@@ -51,7 +51,7 @@ func TestAPIFaults(t *testing.T) {
 		"the list fails":        {wound: func(r *rig) { r.api.fail(http.StatusInternalServerError, "list persistentvolumes") }, reason: "APIUnavailable"},
 		"no answer to the list": {wound: func(r *rig) { r.api.fail(0, "list persistentvolumes") }, reason: "APIUnavailable"},
 		"slow": {
-			before: func(r *rig) { r.api.patience = time.Second },
+			before: func(r *rig) { r.api.clientTimeout = time.Second },
 			wound: func(r *rig) {
 				answer := make(chan struct{})
 				r.back = sync.OnceFunc(func() { close(answer) })

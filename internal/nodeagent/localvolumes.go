@@ -17,7 +17,7 @@ import (
 // round's list may be older than the deletion.
 func (d *Daemon) createLocalVolume(ctx context.Context, j createJob, spec volume.Spec) {
 	c := j.pv
-	err := d.engine.Prepare(ctx, spec, func(ctx context.Context) error { return d.stillWanted(ctx, j) })
+	err := d.engine.CreateAhead(ctx, spec, func(ctx context.Context) error { return d.stillWanted(ctx, j) })
 	if ctx.Err() != nil {
 		return // the daemon stops; the next process or the first mount creates it
 	}

@@ -287,7 +287,7 @@ func fullest(pool volume.PoolName, all []snapshotStore) (ratio float64) {
 		case s.volume.Overflowed:
 			ratio = 1
 		default:
-			ratio = max(ratio, float64(s.volume.Stored)/float64(max(s.volume.DeviceSize, 1)))
+			ratio = max(ratio, float64(s.volume.Stored)/float64(max(s.volume.Allocated, 1)))
 		}
 	}
 	return ratio

@@ -103,7 +103,7 @@ func TestMetricsOfSnapshotsThatFill(t *testing.T) {
 		f.view.PersistentVolumes = append(f.view.PersistentVolumes, persistentvolume.Volume{
 			Group: g, Volume: name, Kind: volume.Snapshot, Shape: volume.Shape{Layout: volume.Linear}, Cluster: "cluster", Taken: true, Reserve: reserve,
 		})
-		f.inventory.Volumes = append(f.inventory.Volumes, inventory.Volume{Group: g, Name: name, Cluster: "cluster", SnapshotOf: "source", DeviceSize: 100, Stored: percent})
+		f.inventory.Volumes = append(f.inventory.Volumes, inventory.Volume{Group: g, Name: name, Cluster: "cluster", SnapshotOf: "source", Allocated: 100, Stored: percent})
 	}
 	snapshot("one", "a", 30, 20)
 	snapshot("one", "b", 30, 85)

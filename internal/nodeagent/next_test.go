@@ -44,7 +44,7 @@ func TestWhatHasFailedIsReleasedLast(t *testing.T) {
 }
 
 // After a long round the daemon rests for as long, unless a round is requested.
-func TestRest(t *testing.T) {
+func TestRestIsAsLongAsTheRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &Daemon{calls: make(chan struct{}, 1)}
 		rested := func(took time.Duration) time.Duration {

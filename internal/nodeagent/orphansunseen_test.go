@@ -68,7 +68,7 @@ func TestOrphansOfAGroupThatIsNotSeen(t *testing.T) {
 // However many orphans are seen, the unseen ones stay on the list, which has a limit.
 func TestOrphansAreBoundedBesideAGroupThatIsNotSeen(t *testing.T) {
 	was := flexlvmv1.NodeStorageStatus{}
-	for i := range maxOrphans {
+	for i := range flexlvmv1.MaxOrphans {
 		was.Orphans = append(was.Orphans, flexlvmv1.Orphan{Pool: "late", Name: fmt.Sprintf("v-%d", i), Problem: "much"})
 	}
 	f := observation{inventory: inventory.Inventory{Pools: []inventory.Pool{{Name: "g"}}}}
@@ -79,7 +79,7 @@ func TestOrphansAreBoundedBesideAGroupThatIsNotSeen(t *testing.T) {
 		was.Orphans = unseen
 		is := statusOf(was, f, report{origin: unknown, whyNotCreated: func(string) string { return "" }})
 		require.EqualValues(t, 60+len(unseen), is.OrphanCount)
-		require.Len(t, is.Orphans, maxOrphans)
-		require.Equal(t, unseen, is.Orphans[maxOrphans-len(unseen):])
+		require.Len(t, is.Orphans, flexlvmv1.MaxOrphans)
+		require.Equal(t, unseen, is.Orphans[flexlvmv1.MaxOrphans-len(unseen):])
 	}
 }

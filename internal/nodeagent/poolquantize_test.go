@@ -34,10 +34,10 @@ func newThinRig(t *testing.T) (r *rig, write func(volume.Bytes)) {
 					continue
 				}
 				if v.Layout != volume.Thin {
-					v.Shape, v.FullSize, v.DeviceSize = volume.Shape{Layout: volume.Thin, ThinPool: "pool"}, 500*volume.GiB, 50*volume.GiB
-					r.engine.pools[1].Free -= v.DeviceSize
+					v.Shape, v.AllocatedWhenFull, v.Allocated = volume.Shape{Layout: volume.Thin, ThinPool: "pool"}, 500*volume.GiB, 50*volume.GiB
+					r.engine.pools[1].Free -= v.Allocated
 				}
-				v.DeviceSize += more
+				v.Allocated += more
 				r.engine.pools[1].Free -= more
 			}
 		})

@@ -3,7 +3,6 @@ package nodeagent
 import (
 	"context"
 	"fmt"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,10 +10,6 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/version"
 )
-
-// publishEvery, plus jitter, is how often the report is written without a change, so that its readers can tell
-// a quiet node from a dead one.
-const publishEvery = 5 * time.Minute
 
 // loadHistory takes over an earlier process's evictions from the NodeStorage. An error matters only if orphans may
 // be evicted, because their number is limited.

@@ -104,7 +104,7 @@ func releasedVolume(r eviction.Released) flexlvmv1.ReleasedVolume {
 	v := &r.Volume
 	out := flexlvmv1.ReleasedVolume{
 		Pool: string(v.Pool()), Name: string(v.Name), State: string(v.State), Namespace: v.Namespace,
-		Size: quantity(v.Size), Room: quantity(v.DeviceSize), LastUsed: second(v.LastUsed), Released: second(eviction.ReleasedAt(v)), Created: second(v.Created),
+		Size: quantity(v.Size), Room: quantity(v.Allocated), LastUsed: second(v.LastUsed), Released: second(eviction.ReleasedAt(v)), Created: second(v.Created),
 		EvictionOrder: int32(r.Order), Kept: string(r.Kept), FilesystemUUID: v.FS, FSType: string(v.FSType), Encrypted: v.Encrypted,
 	}
 	if v.Kind != volume.Claim {
@@ -113,8 +113,8 @@ func releasedVolume(r eviction.Released) flexlvmv1.ReleasedVolume {
 	if v.Layout != volume.Linear && v.Layout != volume.Thin && v.Layout != volume.Directory {
 		out.Layout, out.Stripes, out.StripeSizeKiB, out.Mirrors = string(v.Layout), int32(v.Stripes), int32(v.StripeKiB), int32(v.Mirrors)
 	}
-	if v.FullSize > v.DeviceSize {
-		out.FullSize = quantity(v.FullSize)
+	if v.AllocatedWhenFull > v.Allocated {
+		out.FullSize = quantity(v.AllocatedWhenFull)
 	}
 	if v.Reclaim != volume.ReclaimLazy {
 		out.Reclaim = string(v.Reclaim)

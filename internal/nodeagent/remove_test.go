@@ -334,10 +334,10 @@ func (r *rig) directory(name string, size int) {
 	r.engine.with(func() {
 		v := r.engine.find(node.Ref{Group: "flexlvm"}, volume.Name(name))
 		v.Shape = volume.Shape{Layout: volume.Directory, DirectoryPool: "small"}
-		r.engine.pools[0].Free += v.DeviceSize
+		r.engine.pools[0].Free += v.Allocated
 		r.engine.pools[0].LVs--
 		r.engine.pools = append(r.engine.pools, inventory.Pool{
-			Name: v.Pool(), UUID: "uuid-small", Size: 2 * v.DeviceSize, Free: v.DeviceSize, Extent: volume.Block, LVs: 1,
+			Name: v.Pool(), UUID: "uuid-small", Size: 2 * v.Allocated, Free: v.Allocated, Extent: volume.Block, LVs: 1,
 			Directories: &inventory.DirectoryPool{GroupUUID: evictiontest.GroupUUID, Known: true},
 		})
 	})

@@ -102,7 +102,7 @@ func (r *rig) volume(name string, state volume.State, size int, change ...func(*
 	s.Volume(name, state, size, change...)
 	r.engine.with(func() {
 		r.engine.volumes = append(r.engine.volumes, s.View.Volumes...)
-		r.engine.pools[0].Free -= s.View.Volumes[0].DeviceSize
+		r.engine.pools[0].Free -= s.View.Volumes[0].Allocated
 		r.engine.pools[0].LVs++
 	})
 }

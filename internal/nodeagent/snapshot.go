@@ -24,10 +24,10 @@ const maxProblem = 1000
 // errNotWanted: the PersistentVolume of the volume to be created is gone, is being deleted, or is not usable.
 var errNotWanted = errors.New("the volume is no longer wanted")
 
-// roomPatience is how long a snapshot without room is retried after its first failure before its PersistentVolume
+// roomTimeout is how long a snapshot without room is retried after its first failure before its PersistentVolume
 // records the error. Evicting volumes for it takes a while, and once the error is recorded, the snapshot is
 // withdrawn, together with its demand for room.
-const roomPatience = 20 * time.Second
+const roomTimeout = 20 * time.Second
 
 // groupOf returns all snapshots of c's group, in the order of their PersistentVolumes' names. It returns
 // nil if one is missing or being deleted, or if c is not the first one that is not taken yet, which has the job.
@@ -117,7 +117,7 @@ func (d *Daemon) makeSnapshots(ctx context.Context, j createJob) {
 		return
 	}
 	now := d.cfg.Now()
-	if errors.Is(err, node.ErrNoSpace) && d.failingFor(j, now) < roomPatience {
+	if errors.Is(err, node.ErrNoSpace) && d.failingFor(j, now) < roomTimeout {
 		d.createRetries.add(j.id(), now, err.Error())
 		klog.FromContext(ctx).V(1).Info("A snapshot waits for room", "persistentvolume", j.pv.PV, "err", err.Error())
 		return
@@ -168,7 +168,7 @@ func whatBecame(c *persistentvolume.Volume, made []inventory.Volume, err error) 
 		return persistentvolume.NotTaken("the node reported no result for this snapshot")
 	}
 	if v := made[i]; c.CopyOnWrite() {
-		return persistentvolume.Stored(v.Created, v.Size, v.FullSize)
+		return persistentvolume.Stored(v.Created, v.Size, v.AllocatedWhenFull)
 	}
 	return persistentvolume.Taken(made[i].Created, made[i].Size)
 }

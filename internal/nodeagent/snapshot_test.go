@@ -108,7 +108,7 @@ func TestStoreIsChargedAsItIs(t *testing.T) {
 	r.claimed("source", 10)
 	r.engine.with(func() {
 		for i := range r.engine.volumes {
-			r.engine.volumes[i].FullSize = 7 * volume.GiB
+			r.engine.volumes[i].AllocatedWhenFull = 7 * volume.GiB
 		}
 	})
 	object := storeObject(t, "snap", 0)
@@ -287,7 +287,7 @@ func TestSnapshotIsRemovedWhenItIsDeleted(t *testing.T) {
 func (r *rig) store(name string, change func(*inventory.Volume)) {
 	r.engine.with(func() {
 		v := r.engine.volumes[0]
-		v.Name, v.UUID, v.Kind, v.SnapshotOf, v.DeviceSize = volume.Name(name), "uuid-"+name, volume.Snapshot, "source", 300*volume.MiB
+		v.Name, v.UUID, v.Kind, v.SnapshotOf, v.Allocated = volume.Name(name), "uuid-"+name, volume.Snapshot, "source", 300*volume.MiB
 		change(&v)
 		r.engine.volumes = append(without(r.engine.volumes, v.Name), v)
 	})

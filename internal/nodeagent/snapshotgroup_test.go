@@ -44,7 +44,7 @@ func TestSnapshotGroupIsTakenAtOnce(t *testing.T) {
 	r.claimed("b", 10)
 	r.engine.with(func() {
 		for i := range r.engine.volumes {
-			r.engine.volumes[i].FullSize = volume.GiB
+			r.engine.volumes[i].AllocatedWhenFull = volume.GiB
 		}
 		r.engine.fault = func(call string) error {
 			if strings.HasPrefix(call, "group") {

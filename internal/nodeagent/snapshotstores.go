@@ -32,7 +32,7 @@ type snapshotStore struct {
 }
 
 // percent returns how full the store is.
-func (s snapshotStore) percent() int { return int(s.volume.Stored * 100 / max(s.volume.DeviceSize, 1)) }
+func (s snapshotStore) percent() int { return int(s.volume.Stored * 100 / max(s.volume.Allocated, 1)) }
 
 // snapshotStores returns the taken snapshots that have less room than their sources can overwrite, or have overflowed.
 func (f observation) snapshotStores() (out []snapshotStore) {
@@ -101,7 +101,7 @@ func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
 			continue
 		}
 		why := fmt.Sprintf("the snapshot of volume %s has used %d%% (%s) of the %s that are set aside for what its source overwrites; if that fills up, the snapshot is lost, and its source is not: restore it before, or take another with more %s in its VolumeSnapshotClass",
-			c.CloneOf, percent, v.Stored, v.DeviceSize, volume.OptionReserve)
+			c.CloneOf, percent, v.Stored, v.Allocated, volume.OptionReserve)
 		if d.dedupe.note("snapshot "+v.UUID, strconv.Itoa(percent/fullStep), f.at) {
 			klog.FromContext(ctx).Info("A snapshot is almost full", "volume", eviction.KeyOf(v).String(), "of", c.CloneOf, "percent", percent)
 			d.events.onVolume(f.objects[c.PV], warning, "SnapshotAlmostFull", why)
@@ -123,7 +123,7 @@ func (d *Daemon) recordOverflow(ctx context.Context, f observation, c *persisten
 	if object == nil || d.cfg.DryRun {
 		return
 	}
-	why := fmt.Sprintf("the snapshot of volume %s has overflowed: its source has overwritten more than the %s that were set aside for that, or the disk that they are on has failed, so it cannot be restored any more; delete it", c.CloneOf, v.DeviceSize)
+	why := fmt.Sprintf("the snapshot of volume %s has overflowed: its source has overwritten more than the %s that were set aside for that, or the disk that they are on has failed, so it cannot be restored any more; delete it", c.CloneOf, v.Allocated)
 	if c.Lost == "" {
 		err := d.api.Annotate(ctx, object, persistentvolume.NotTaken(why))
 		if err != nil && !apierrors.IsConflict(err) && d.dedupe.note("snapshot "+v.UUID, err.Error(), f.at) {

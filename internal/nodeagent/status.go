@@ -19,9 +19,6 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// maxOrphans is how many orphans the NodeStorage shows.
-const maxOrphans = 50
-
 // A report is the input of a status beside the observation of a round.
 type report struct {
 	now       time.Time
@@ -128,7 +125,7 @@ func observedPool(p eviction.PoolResult, f observation, policy eviction.Policy, 
 	one.BusyPercent = int32(f.busy[p.Pool.Name])
 	if policy.Headroom == eviction.HeadroomAuto && p.Pool.Thin == nil {
 		for _, v := range eviction.RecentInUse(f.view, p.Pool) {
-			one.RecentVolumes = append(one.RecentVolumes, flexlvmv1.RecentVolume{Room: quantity(v.DeviceSize), Created: second(v.Created)})
+			one.RecentVolumes = append(one.RecentVolumes, flexlvmv1.RecentVolume{Room: quantity(v.Allocated), Created: second(v.Created)})
 		}
 	}
 	return one
@@ -195,12 +192,9 @@ func poolStatus(p eviction.PoolResult) flexlvmv1.Pool {
 	return out
 }
 
-// maxDevices is how many devices of a pool the NodeStorage shows; no layout needs more.
-const maxDevices = 128
-
 func onDevices(all []volume.Bytes) []resource.Quantity {
 	var out []resource.Quantity
-	for _, bytes := range all[:min(len(all), maxDevices)] {
+	for _, bytes := range all[:min(len(all), flexlvmv1.MaxPoolDevices)] {
 		out = append(out, quantity(bytes))
 	}
 	return out
@@ -250,7 +244,7 @@ func orphanStatus(r eviction.Result, healing map[string]bool) []flexlvmv1.Orphan
 // orphanList returns the orphans for the NodeStorage, and their number. The unseen ones are recorded nowhere else, so
 // the list keeps all of them.
 func orphanList(seen, unseen []flexlvmv1.Orphan) ([]flexlvmv1.Orphan, int32) {
-	listed := seen[:min(len(seen), max(0, maxOrphans-len(unseen)))]
+	listed := seen[:min(len(seen), max(0, flexlvmv1.MaxOrphans-len(unseen)))]
 	return slices.Concat(listed, unseen), int32(len(seen) + len(unseen))
 }
 

@@ -66,7 +66,7 @@ func (t Trimming) dueTrims(in inventory.Inventory, classes map[eviction.Key]stri
 	var due []inventory.Volume
 	for _, v := range in.Volumes {
 		interval := t.intervalOf(&v, classes[eviction.KeyOf(&v)])
-		wanted := v.State == volume.Ready && v.Cluster == cluster && v.Problem == "" && len(v.Mounts) > 0 && !v.Encrypted && v.FSType != volume.Raw && !v.Origin && interval > 0
+		wanted := v.State == volume.Ready && v.Cluster == cluster && v.Problem == "" && len(v.Mounts) > 0 && !v.Encrypted && v.FSType != volume.Raw && !v.HasSnapshots && interval > 0
 		if wanted && trimSlot(v.UUID, interval, now).After(lastTrim(v, since, now)) {
 			due = append(due, v)
 		}

@@ -195,15 +195,6 @@ func TestVolumes(t *testing.T) {
 	require.Empty(t, overview.VolumesOf(overview.Objects{}, overview.Filter{}))
 }
 
-func TestPercent(t *testing.T) {
-	const whole = 400 << 50 // 400 PiB
-	for part, want := range map[volume.Bytes]int{0: 0, whole / 2: 50, whole / 100 * 29: 29, whole - 1<<40: 99, whole: 100} {
-		require.Equal(t, want, overview.Percent(part, whole), part)
-	}
-	require.Equal(t, 29, overview.Percent(29, 100))
-	require.Zero(t, overview.Percent(1, 0))
-}
-
 // A claim waits until volumes that were just released may be evicted, which then happens for it.
 func TestFitsLater(t *testing.T) {
 	spec := volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: 45 * volume.GiB}

@@ -199,7 +199,7 @@ func planFor(view eviction.View, policy eviction.Policy, pool volume.PoolName) (
 	for _, e := range eviction.Plan(view, policy).Evictions {
 		if e.Volume.Pool() == pool {
 			plan = append(plan, e)
-			freed += e.Volume.DeviceSize
+			freed += e.Volume.Allocated
 		}
 	}
 	return plan, freed
@@ -267,7 +267,7 @@ func later(e Eviction) int {
 
 func evictionOf(node string, e eviction.Eviction) Eviction {
 	return Eviction{
-		Node: node, Pool: string(e.Volume.Pool()), Name: string(e.Volume.Name), Namespace: e.Volume.Namespace, Room: e.Volume.DeviceSize,
+		Node: node, Pool: string(e.Volume.Pool()), Name: string(e.Volume.Name), Namespace: e.Volume.Namespace, Room: e.Volume.Allocated,
 		LastUsed: metav1.NewTime(e.Volume.LastUsed), Reason: e.Reason, Message: e.Message,
 	}
 }

@@ -12,9 +12,6 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// staleAfter is the age from which a report is stale. The daemon confirms its report every five minutes.
-const staleAfter = 15 * time.Minute
-
 // A Severity is how bad a problem is.
 type Severity string
 
@@ -149,7 +146,7 @@ func nodeProblems(s *flexlvmv1.NodeStorage, now time.Time) []Problem {
 	add := func(severity Severity, message, next string) {
 		out = append(out, Problem{Severity: severity, Message: message, Next: next})
 	}
-	if seen := s.Status.ObservedTime.Time; now.Sub(seen) > staleAfter {
+	if seen := s.Status.ObservedTime.Time; now.Sub(seen) > flexlvmv1.MaxReportAge {
 		message := "the node daemon has not reported yet"
 		if !seen.IsZero() {
 			message = fmt.Sprintf("the node daemon has not reported since %s", seen.UTC().Format(time.RFC3339))

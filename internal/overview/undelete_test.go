@@ -276,7 +276,7 @@ func TestWhatComesBack(t *testing.T) {
 	require.NoError(t, err)
 	v := found.Inventory("here")
 	require.Equal(t, volume.Shape{Layout: volume.Striped, Stripes: 3, StripeKiB: 128}, v.Shape)
-	require.Equal(t, 9*volume.GiB, v.FullSize)
+	require.Equal(t, 9*volume.GiB, v.AllocatedWhenFull)
 	require.Equal(t, volume.WipeZero, v.Wipe)
 	require.Equal(t, ledgertest.GroupUUID, v.GroupUUID)
 	require.Equal(t, "here", v.Cluster)

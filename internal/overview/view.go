@@ -78,7 +78,7 @@ func viewOf(s *flexlvmv1.NodeStorage, now time.Time) (eviction.View, eviction.Po
 func inUse(name volume.Name, in *poolView, room volume.Bytes, created time.Time) volumeView {
 	return volumeView{
 		Group: in.Name.Group(), GroupUUID: in.GroupUUID(), Name: name, UUID: string(in.Name) + "/" + string(name), State: volume.Retained,
-		DeviceSize: room, Cluster: here, Kind: volume.Claim, Shape: shapeIn(in.Name), Created: created,
+		Allocated: room, Cluster: here, Kind: volume.Claim, Shape: shapeIn(in.Name), Created: created,
 	}
 }
 
@@ -108,7 +108,7 @@ func released(r flexlvmv1.ReleasedVolume) volumeView {
 	pool := volume.PoolName(r.Pool)
 	v := volumeView{
 		Group: pool.Group(), Name: volume.Name(r.Name), UUID: r.Pool + "/" + r.Name, State: volume.State(r.State),
-		Size: bytesOf(r.Size), DeviceSize: bytesOf(r.Room), FullSize: bytesOf(r.Room), Namespace: r.Namespace, Cluster: here, Kind: volume.Claim,
+		Size: bytesOf(r.Size), Allocated: bytesOf(r.Room), AllocatedWhenFull: bytesOf(r.Room), Namespace: r.Namespace, Cluster: here, Kind: volume.Claim,
 		LastUsed: r.LastUsed.Time, Released: r.Released.Time, Created: r.Created.Time, Reclaim: cmp.Or(volume.Reclaim(r.Reclaim), volume.ReclaimLazy),
 		Open: r.Kept == flexlvmv1.KeptInUse,
 	}
@@ -118,7 +118,7 @@ func released(r flexlvmv1.ReleasedVolume) volumeView {
 	}
 	v.FSType, v.Encrypted = volume.FSType(r.FSType), r.Encrypted
 	v.FS, v.Kind = r.FilesystemUUID, cmp.Or(volume.Kind(r.Kind), volume.Claim)
-	v.FullSize = max(v.DeviceSize, bytesOf(r.FullSize))
+	v.AllocatedWhenFull = max(v.Allocated, bytesOf(r.FullSize))
 	switch r.Kept {
 	case flexlvmv1.KeptProblem:
 		v.Problem = "it, or its pool, has a problem"

@@ -170,13 +170,4 @@ func orphansOf(s *flexlvmv1.NodeStorage) (out []flexlvmv1.Orphan) {
 	return out
 }
 
-// Percent returns the share of part in whole in percent, rounded down; 0 if whole is 0. It uses floats because
-// a hundred times the size of a large cluster overflows 64 bits.
-func Percent(part, whole volume.Bytes) int {
-	if whole <= 0 {
-		return 0
-	}
-	return int(float64(part) * 100 / float64(whole))
-}
-
 func bytesOf(q resource.Quantity) volume.Bytes { return volume.Bytes(q.Value()) }

@@ -69,5 +69,5 @@ func share(part, whole volume.Bytes) string {
 	if whole <= 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%d %%", overview.Percent(part, whole))
+	return fmt.Sprintf("%d %%", volume.Percent(part, whole))
 }

@@ -69,7 +69,7 @@ func TestParse(t *testing.T) {
 			func(c *persistentvolume.Volume) {
 				*c = persistentvolume.Volume{
 					PV: claimPV, UID: "1", Group: "flexlvm", Volume: claimPV, Kind: volume.Claim,
-					Size: volume.GiB, Shape: volume.Shape{Layout: volume.Linear}, Charged: volume.DeviceSize(volume.GiB, 0),
+					Size: volume.GiB, Shape: volume.Shape{Layout: volume.Linear}, Charged: volume.XFSDeviceSize(volume.GiB, 0),
 					Phase: corev1.VolumePending, ReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 					Disposal: volume.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone},
 				}
@@ -92,14 +92,14 @@ func TestParse(t *testing.T) {
 		},
 		"no charge noted": {
 			func(o *corev1.PersistentVolume) { delete(o.Annotations, pv.AnnotationCharged) },
-			func(c *persistentvolume.Volume) { c.Charged = volume.DeviceSize(volume.GiB, 1000) },
+			func(c *persistentvolume.Volume) { c.Charged = volume.XFSDeviceSize(volume.GiB, 1000) },
 		},
 		"grown": {
 			func(o *corev1.PersistentVolume) {
 				o.Spec.Capacity[corev1.ResourceStorage] = resource.MustParse("3Gi")
 			},
 			func(c *persistentvolume.Volume) {
-				c.Size, c.Charged = 3*volume.GiB, volume.DeviceSize(3*volume.GiB, 1000)
+				c.Size, c.Charged = 3*volume.GiB, volume.XFSDeviceSize(3*volume.GiB, 1000)
 			},
 		},
 		"striped": {
@@ -129,7 +129,7 @@ func TestParse(t *testing.T) {
 			},
 			func(c *persistentvolume.Volume) {
 				c.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 1}
-				c.Charged = 2 * (volume.DeviceSize(volume.GiB, 1000) + volume.DefaultExtent)
+				c.Charged = 2 * (volume.XFSDeviceSize(volume.GiB, 1000) + volume.DefaultExtent)
 			},
 		},
 		"the largest there can be": {
@@ -147,7 +147,7 @@ func TestParse(t *testing.T) {
 				o.Spec.Capacity[corev1.ResourceStorage] = resource.MustParse("1073741824500m")
 			},
 			func(c *persistentvolume.Volume) {
-				c.Size, c.Charged = volume.GiB+1, volume.DeviceSize(volume.GiB+1, 1000)
+				c.Size, c.Charged = volume.GiB+1, volume.XFSDeviceSize(volume.GiB+1, 1000)
 			},
 		},
 	} {

@@ -3,9 +3,10 @@ package persistentvolume
 import (
 	"path"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/diskid"
 )
 
 // SharePath reports whether two local PersistentVolumes may be on the same node, judging by their
@@ -18,10 +19,6 @@ func SharePath(a, b *corev1.PersistentVolume) bool {
 	if len(one) > 0 && len(other) > 0 && !slices.ContainsFunc(one, func(name string) bool { return slices.Contains(other, name) }) {
 		return false
 	}
-	return below(a.Spec.Local.Path, b.Spec.Local.Path) || below(b.Spec.Local.Path, a.Spec.Local.Path)
-}
-
-func below(at, above string) bool {
-	at, above = path.Clean(at), path.Clean(above)
-	return at == above || strings.HasPrefix(at, strings.TrimSuffix(above, "/")+"/")
+	onePath, otherPath := path.Clean(a.Spec.Local.Path), path.Clean(b.Spec.Local.Path)
+	return diskid.Within(onePath, otherPath) || diskid.Within(otherPath, onePath)
 }

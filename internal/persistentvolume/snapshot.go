@@ -64,7 +64,7 @@ func Grouped(id string, objects []*corev1.PersistentVolume) {
 func chargedFor(spec volume.Spec, source *Volume) volume.Bytes {
 	charged := spec.Charge()
 	if spec.CopyOnWrite() {
-		store, _ := volume.COWStore(source.Shape.DeviceOf(source.Charge().Noted), volume.DefaultExtent, spec.Reserve)
+		store, _ := volume.COWStore(source.Shape.LargestDevice(source.Charge().Noted), volume.DefaultExtent, spec.Reserve)
 		charged = max(charged, store)
 	}
 	return charged

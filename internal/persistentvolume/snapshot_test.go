@@ -130,7 +130,7 @@ func TestCopyOnWriteSnapshot(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "the pool is full", c.Lost)
 	}
-	size, _ := volume.COWStore(volume.DeviceSize(volume.GiB, 1000)+volume.LUKSHeader, 0, 0)
+	size, _ := volume.COWStore(volume.XFSDeviceSize(volume.GiB, 1000)+volume.LUKSHeader, 0, 0)
 	require.Equal(t, size, charged[0])
 	require.InDelta(t, 0.3, float64(charged[30])/float64(size), 0.01)
 }
@@ -152,13 +152,13 @@ func TestChargeOfACopyOnWriteSnapshot(t *testing.T) {
 	for _, extent := range []volume.Bytes{volume.DefaultExtent, 32 * volume.MiB, 128 * volume.MiB} {
 		for _, reserve := range []volume.Reserve{0, 30} {
 			for spec.Size = volume.GiB; spec.Size < 2*volume.GiB; spec.Size += 12 * volume.MiB {
-				store, _ := volume.COWStore(spec.Shape().Extents(spec.DeviceSize(), extent), extent, reserve)
+				store, _ := volume.COWStore(spec.Shape().RoundUp(spec.DeviceSize(), extent), extent, reserve)
 				require.GreaterOrEqual(t, charged(spec.Charge(), reserve).In(extent), store, "%s in extents of %s", spec.Size, extent)
 			}
 		}
 	}
 	spec.Layout, spec.Stripes, spec.Mirrors = volume.Striped, 4, 0
 	spec.Size = volume.GiB + 12*volume.MiB
-	store, _ := volume.COWStore(spec.Shape().Extents(spec.DeviceSize(), 0), 0, 0)
+	store, _ := volume.COWStore(spec.Shape().RoundUp(spec.DeviceSize(), 0), 0, 0)
 	require.Equal(t, store, charged(spec.Charge(), 0).In(volume.DefaultExtent))
 }

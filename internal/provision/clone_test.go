@@ -87,9 +87,9 @@ func TestProvisionACopy(t *testing.T) {
 			require.Equal(t, ledgertest.GroupUUID, options[volume.OptionGroupUUID])
 			require.Equal(t, "thinpool", options[volume.OptionThinPool])
 			size := o.PVC.Spec.Resources.Requests[corev1.ResourceStorage]
-			require.Equal(t, decimal(volume.DeviceSize(volume.Bytes(size.Value()), 0)), got.Annotations[pv.AnnotationCharged], "as any thin volume of its size")
+			require.Equal(t, decimal(volume.XFSDeviceSize(volume.Bytes(size.Value()), 0)), got.Annotations[pv.AnnotationCharged], "as any thin volume of its size")
 			offer, _ := c.ledger.Offer("node-1", ledgertest.ThinClass)
-			require.Equal(t, 10*ledgertest.OneGiB-volume.DeviceSize(volume.Bytes(size.Value()), 0), offer.Room)
+			require.Equal(t, 10*ledgertest.OneGiB-volume.XFSDeviceSize(volume.Bytes(size.Value()), 0), offer.Room)
 		})
 	}
 }

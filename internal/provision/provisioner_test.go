@@ -305,7 +305,7 @@ func TestProvisionForTheOtherPod(t *testing.T) {
 			_, _, err = c.provisioner(t).Provision(context.Background(), options("node-1"))
 			require.NoError(t, err)
 			offer, _ := c.ledger.Offer("node-1", volume.Spec{Group: "flexlvm"})
-			require.Equal(t, 8*ledgertest.OneGiB-volume.DeviceSize(64*volume.MiB, 0), offer.Room, "the modest pod's claims have room, and nobody else's")
+			require.Equal(t, 8*ledgertest.OneGiB-volume.XFSDeviceSize(64*volume.MiB, 0), offer.Room, "the modest pod's claims have room, and nobody else's")
 		})
 	}
 }

@@ -212,7 +212,7 @@ func TestPersistentVolume(t *testing.T) {
 			Labels:     map[string]string{"flexlvm.io/node": "node-1"},
 			Finalizers: []string{"flexlvm.io/volume"},
 			Annotations: map[string]string{
-				"flexlvm.io/charged-bytes": decimal(volume.DeviceSize(volume.GiB, 5000)),
+				"flexlvm.io/charged-bytes": decimal(volume.XFSDeviceSize(volume.GiB, 5000)),
 				"flexlvm.io/reclaim":       "lazy",
 				"flexlvm.io/wipe":          "zero",
 				"flexlvm.io/on-node-loss":  "keep",
@@ -325,11 +325,11 @@ func TestPersistentVolumeOfALayout(t *testing.T) {
 	}{
 		volume.Striped: {
 			map[string]string{"layout": "striped"}, map[string]string{"layout": "striped", "stripes": "2", "stripeSizeKiB": "64"},
-			volume.DeviceSize(volume.GiB, 0).RoundUp(2 * volume.DefaultExtent),
+			volume.XFSDeviceSize(volume.GiB, 0).RoundUp(2 * volume.DefaultExtent),
 		},
 		volume.Raid1: {
 			map[string]string{"layout": "raid1", "mirrors": "2"}, map[string]string{"layout": "raid1", "mirrors": "2"},
-			3 * (volume.DeviceSize(volume.GiB, 0) + volume.DefaultExtent),
+			3 * (volume.XFSDeviceSize(volume.GiB, 0) + volume.DefaultExtent),
 		},
 	} {
 		request := provision.Request{
@@ -367,7 +367,7 @@ func TestSizes(t *testing.T) {
 			spec, parameters, err := request.Check()
 			require.NoError(t, err)
 			require.Equal(t, tt.size, spec.Size)
-			require.GreaterOrEqual(t, volume.DeviceSize(spec.Size, 0), spec.Size)
+			require.GreaterOrEqual(t, volume.XFSDeviceSize(spec.Size, 0), spec.Size)
 			got := request.PersistentVolume(spec, parameters, provision.Node{Name: "n", Hostname: "n"})
 			capacity := got.Spec.Capacity[corev1.ResourceStorage]
 			require.Equal(t, tt.capacity, capacity.String())

@@ -62,7 +62,7 @@ func TestRestoreASnapshot(t *testing.T) {
 		require.Equal(t, controller.ProvisioningFinished, state)
 		require.Equal(t, "node-1", got.Labels[pv.LabelNode])
 		require.Equal(t, "snap-1", got.Spec.FlexVolume.Options[volume.OptionCloneOf])
-		require.Equal(t, decimal(volume.DeviceSize(4*volume.GiB, 0)), got.Annotations[pv.AnnotationCharged])
+		require.Equal(t, decimal(volume.XFSDeviceSize(4*volume.GiB, 0)), got.Annotations[pv.AnnotationCharged])
 	}
 }
 
@@ -175,7 +175,7 @@ func TestRestoreACopyOnWriteSnapshot(t *testing.T) {
 			require.Equal(t, "snap-1", got.Spec.FlexVolume.Options[volume.OptionCloneOf])
 			require.Equal(t, "linear", got.Spec.FlexVolume.Options[volume.OptionLayout])
 			capacity := got.Spec.Capacity[corev1.ResourceStorage]
-			require.Equal(t, decimal(volume.DeviceSize(volume.Bytes(capacity.Value()), 0)), got.Annotations[pv.AnnotationCharged])
+			require.Equal(t, decimal(volume.XFSDeviceSize(volume.Bytes(capacity.Value()), 0)), got.Annotations[pv.AnnotationCharged])
 		})
 	}
 }

@@ -45,7 +45,7 @@ func TestThinPersistentVolume(t *testing.T) {
 	object.Spec.Capacity[corev1.ResourceStorage] = ledgertest.Quantity(4 * volume.GiB)
 	c, err = persistentvolume.Parse(object)
 	require.NoError(t, err)
-	require.Equal(t, volume.DeviceSize(4*volume.GiB, 0)/2, c.Charged)
+	require.Equal(t, volume.XFSDeviceSize(4*volume.GiB, 0)/2, c.Charged)
 
 	object.Annotations[pv.AnnotationRatio] = "0"
 	_, err = persistentvolume.Parse(object)

@@ -135,14 +135,14 @@ const maxReadersClaim = 63
 // VolumeManager: both names, shortened by Short if necessary.
 func ReadersClaim(owner, id string) string { return Short(owner+"-"+id, maxReadersClaim) }
 
-// Short returns name if it has at most most characters, and otherwise its beginning and a
-// hash of the whole. most is 16 or more.
-func Short(name string, most int) string {
+// Short returns name if it has at most maxLen characters, and otherwise its beginning and a hash of
+// the whole. maxLen is 16 or more.
+func Short(name string, maxLen int) string {
 	const digits = 8
-	if len(name) <= most {
+	if len(name) <= maxLen {
 		return name
 	}
 	sum := sha256.Sum256([]byte(name))
-	head := strings.TrimRight(name[:most-digits-1], "-.")
+	head := strings.TrimRight(name[:maxLen-digits-1], "-.")
 	return head + "-" + hex.EncodeToString(sum[:])[:digits]
 }

@@ -33,8 +33,6 @@ const (
 	callTimeout = 30 * time.Second
 	// warnEvery is how often the event of a lasting state is repeated.
 	warnEvery = time.Hour
-	// maxReportAge is the maximum age of a report. The node daemon renews it every five minutes.
-	maxReportAge = 15 * time.Minute
 	// usedOfferTimeout is how long a node may keep reporting an offer that was already used.
 	usedOfferTimeout = 2 * time.Minute
 	// minRetry and maxRetry are the bounds of the backoff after a PersistentVolume was not created. The next
@@ -189,12 +187,12 @@ func (c *Controller) reconcile(ctx context.Context) error {
 func (c *Controller) isCurrent(discovery *flexlvmv1.VolumeDiscovery, report *flexlvmv1.NodeStorage) bool {
 	age := c.Now().Sub(report.Status.ObservedTime.Time).Abs() // a report from the future would count long after its daemon is gone
 	if discovery == nil {
-		return len(report.Status.Discovered) > 0 && age <= maxReportAge
+		return len(report.Status.Discovered) > 0 && age <= flexlvmv1.MaxReportAge
 	}
 	if report.Status.DiscoveredFrom != discovery.Version() || len(report.Status.Discovered) == 0 {
 		return false // the node is about to observe again and report
 	}
-	if age <= maxReportAge {
+	if age <= flexlvmv1.MaxReportAge {
 		return true
 	}
 	// Not warn, because a node whose clock is ahead reports another time, and so another message, each time.
@@ -327,7 +325,8 @@ func (c *Controller) build(ctx context.Context, from source, node *corev1.Node) 
 }
 
 // isUsedOffer reports whether a PersistentVolume was already created from this offer or a later one. If the node
-// keeps reporting the offer, skips sends an event: no PersistentVolume is created until a person acts.
+// keeps reporting such an offer for longer than usedOfferTimeout, isUsedOffer sends an event: no PersistentVolume is
+// created until a person acts.
 func (c *Controller) isUsedOffer(discovery *flexlvmv1.VolumeDiscovery, node string, found *flexlvmv1.Discovered) bool {
 	key := offerKey(Name(node, found.Path), found.Disk)
 	if c.highestOffers[key] < found.Offer {

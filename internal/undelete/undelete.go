@@ -54,7 +54,7 @@ func Manifest(v inventory.Volume, r Request) (pv.Manifest, error) {
 	return pv.Manifest{
 		Description: pv.Description{
 			Name: string(v.Name), Node: r.Node, Hostname: r.Hostname, Door: r.Door, Spec: spec,
-			Charged:    r.Ratio.Of(max(v.DeviceSize, v.FullSize)),
+			Charged:    r.Ratio.Of(max(v.Allocated, v.AllocatedWhenFull)),
 			Disposal:   volume.Disposal{Reclaim: cmp.Or(v.Reclaim, volume.ReclaimLazy), Wipe: cmp.Or(v.Wipe, volume.WipeNone)},
 			OnNodeLoss: cmp.Or(r.OnNodeLoss, volume.OnNodeLossKeep), IOLimits: r.IOLimits, Trim: r.Trim, MountOptions: r.MountOptions,
 			Secrets: pv.Secrets{Publish: r.Secret, Expand: r.Secret},
@@ -87,7 +87,7 @@ func CheckRestorable(v inventory.Volume) error {
 	switch {
 	case v.CloneOfFS != "" && v.State != volume.Creating:
 		return fmt.Errorf("volume %s is an unfinished copy of another volume, so there is nothing to restore. Create a new claim for the copy", v.FullName())
-	case v.HalfZeroed && v.State != volume.Creating:
+	case v.PartlyZeroed && v.State != volume.Creating:
 		return fmt.Errorf("volume %s was deleted before it was completely zeroed: no pod has ever used it, so there is nothing to restore. Create a new claim", v.FullName())
 	case v.Kind == volume.Dataset:
 		return fmt.Errorf("volume %s is a replica of a dataset, which its VolumeManager restores, not a claim. Create the VolumeManager again (`kubectl get volumemanagers -n %s`)", v.FullName(), v.Namespace)

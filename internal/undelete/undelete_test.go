@@ -15,7 +15,7 @@ import (
 func released() inventory.Volume {
 	return inventory.Volume{
 		Group: "flexlvm", GroupUUID: "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S", Name: "pvc-3", State: volume.Unreferenced, Size: volume.GiB,
-		DeviceSize: 1148 * volume.MiB, FullSize: 1200 * volume.MiB, FS: "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", Namespace: "shop", Kind: volume.Claim,
+		Allocated: 1148 * volume.MiB, AllocatedWhenFull: 1200 * volume.MiB, FS: "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", Namespace: "shop", Kind: volume.Claim,
 		Shape: volume.Shape{Layout: volume.Linear},
 	}
 }
@@ -105,7 +105,7 @@ func TestCheckRestorable(t *testing.T) {
 	require.NoError(t, undelete.CheckRestorable(released()))
 	for says, change := range map[string]func(*inventory.Volume){
 		"is an unfinished copy":   func(v *inventory.Volume) { v.CloneOfFS = "x" },
-		"completely zeroed":       func(v *inventory.Volume) { v.HalfZeroed = true },
+		"completely zeroed":       func(v *inventory.Volume) { v.PartlyZeroed = true },
 		"is a replica":            func(v *inventory.Volume) { v.Kind = volume.Dataset },
 		"its first mount was":     func(v *inventory.Volume) { v.State = volume.Creating },
 		"pvc-3 is in state creat": func(v *inventory.Volume) { v.State, v.CloneOfFS = volume.Creating, "x" },

@@ -41,7 +41,7 @@ func (s Spec) ContentSize() Bytes {
 	case Raw:
 		return s.Header() + s.Size.RoundUp(DefaultExtent)
 	}
-	return s.Header() + DeviceSize(s.Size, s.Inodes)
+	return s.Header() + XFSDeviceSize(s.Size, s.Inodes)
 }
 
 // ChargeIn is Charge in a group with extents of this size.

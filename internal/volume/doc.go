@@ -3,5 +3,5 @@
 //
 // This package is a contract: LVM tags outlive every release, and both what the
 // provisioner charges to a pool and what the driver then cuts from it follow from
-// DeviceSize.
+// Spec.DeviceSize.
 package volume

@@ -33,7 +33,7 @@ func ext4Inodes(size Bytes) int64 { return int64(size / Ext4InodeRatio) }
 // mke2fs requires. Like LogSize, it does not depend on mke2fs's defaults.
 func Ext4JournalSize(size Bytes) Bytes { return LogSize(size).RoundUp(MiB) }
 
-// ext4DeviceSize is DeviceSize for ext4. The file system's overhead depends on the size of the
+// ext4DeviceSize is XFSDeviceSize for ext4. The file system's overhead depends on the size of the
 // device, so it returns the smallest device on which data and overhead fit.
 func ext4DeviceSize(size Bytes) Bytes {
 	data, device := size.RoundUp(Block)+Ext4JournalSize(size)+ext4Fixed, minExt4Device

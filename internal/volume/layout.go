@@ -149,10 +149,10 @@ func (h Shape) Devices() int {
 	return 1
 }
 
-// Extents rounds the size of a logical volume up as LVM does: to whole extents and, if the volume
+// RoundUp rounds the size of a logical volume up as LVM does: to whole extents and, if the volume
 // is striped, to equally many on every device. Here and below, an unknown extent size (0) counts as
 // DefaultExtent.
-func (h Shape) Extents(size, extent Bytes) Bytes {
+func (h Shape) RoundUp(size, extent Bytes) Bytes {
 	extent = grain(extent)
 	switch h.Layout {
 	case Striped:
@@ -166,7 +166,7 @@ func (h Shape) Extents(size, extent Bytes) Bytes {
 // Share returns what each device contributes to a logical volume of this size. For a linear volume
 // it is the total over any number of devices, for a thin volume the charge to its pool.
 func (h Shape) Share(size, extent Bytes) Bytes {
-	switch size = h.Extents(size, extent); h.Layout {
+	switch size = h.RoundUp(size, extent); h.Layout {
 	case Striped:
 		return size / Bytes(h.Stripes)
 	case Raid1:
@@ -183,9 +183,9 @@ func (h Shape) Takes(size, extent Bytes) Bytes {
 	return h.Share(size, extent) * Bytes(h.Devices())
 }
 
-// DeviceOf is the inverse of Takes, with extents of LVM's default size: it returns the size of the
+// LargestDevice is the inverse of Takes, with extents of LVM's default size: it returns the size of the
 // largest logical volume that takes at most this much. It does not apply to thin layouts.
-func (h Shape) DeviceOf(takes Bytes) Bytes {
+func (h Shape) LargestDevice(takes Bytes) Bytes {
 	size := takes - takes%DefaultExtent
 	if h.Layout == Directory {
 		return takes - takes%Block

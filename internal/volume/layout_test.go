@@ -38,7 +38,7 @@ func TestParseNumbersOfLayouts(t *testing.T) {
 }
 
 func TestCharge(t *testing.T) {
-	device := DeviceSize(GiB, 0)
+	device := XFSDeviceSize(GiB, 0)
 	for name, c := range map[string]struct {
 		spec    Spec
 		extent  Bytes
@@ -69,15 +69,15 @@ func TestCharge(t *testing.T) {
 func TestDeviceOf(t *testing.T) {
 	for _, h := range []Shape{{}, {Layout: Linear}, {Layout: Striped, Stripes: 4}, {Layout: Raid1, Mirrors: 1}, {Layout: Raid1, Mirrors: 2}} {
 		for size := DefaultExtent; size < 100*MiB; size += 3 * MiB {
-			require.Equal(t, h.Extents(size, DefaultExtent), h.DeviceOf(h.Takes(size, DefaultExtent)), "%+v", h)
+			require.Equal(t, h.RoundUp(size, DefaultExtent), h.LargestDevice(h.Takes(size, DefaultExtent)), "%+v", h)
 		}
-		require.Zero(t, h.DeviceOf(0))
+		require.Zero(t, h.LargestDevice(0))
 	}
 }
 
 func TestFits(t *testing.T) {
 	const size = 1000 * MiB
-	device := DeviceSize(size, 0)
+	device := XFSDeviceSize(size, 0)
 	half := (device / 2).RoundUp(DefaultExtent)
 	leg := device + DefaultExtent
 	for name, c := range map[string]struct {
@@ -140,7 +140,7 @@ func TestLargest(t *testing.T) {
 }
 
 func TestThinCharge(t *testing.T) {
-	device := DeviceSize(GiB, 0)
+	device := XFSDeviceSize(GiB, 0)
 	spec := Spec{Layout: Thin, ThinPool: "thinpool", Size: GiB}
 	require.Equal(t, device, spec.Charge(), "never more than there is")
 	require.Equal(t, 1, spec.Devices())

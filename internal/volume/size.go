@@ -38,14 +38,14 @@ func LogSize(size Bytes) Bytes {
 	return min(max(size/logShare, minLog), maxLog).RoundUp(Block)
 }
 
-// DeviceSize returns the size of the logical volume that holds an XFS volume of this size: the data
+// XFSDeviceSize returns the size of the logical volume that holds an XFS volume of this size: the data
 // plus XFS's log, metadata and reserves, rounded up to extents. inodes is the limit on inodes, 0
 // for none.
 //
-// Only DeviceSize computes the overhead of XFS (and ext4DeviceSize that of ext4), both for the
+// Only XFSDeviceSize computes the overhead of XFS (and ext4DeviceSize that of ext4), both for the
 // provisioner's charge and for the driver. It errs on the large side; after mkfs the driver checks
 // that size really fits on the file system.
-func DeviceSize(size Bytes, inodes int64) Bytes {
+func XFSDeviceSize(size Bytes, inodes int64) Bytes {
 	data := size.RoundUp(Block)
 	forInodes := max(data/inodeShare, inodeRoom(inodes))
 	total := data + LogSize(size) + fixedReserve + data/btreeShare + forInodes
@@ -55,7 +55,7 @@ func DeviceSize(size Bytes, inodes int64) Bytes {
 // AllocationGroups returns how many allocation groups mkfs creates: four, its default on a plain
 // disk, or as many as the device needs, because a group has at most 1 TiB.
 func AllocationGroups(size Bytes, inodes int64) int {
-	return max(4, int(DeviceSize(size, inodes)/TiB)+1)
+	return max(4, int(XFSDeviceSize(size, inodes)/TiB)+1)
 }
 
 // inodeRoom returns the space that n inodes take, with a sixteenth for their trees and half-used
@@ -70,7 +70,7 @@ func inodeRoom(n int64) Bytes {
 func InodePercent(size Bytes, inodes int64) int {
 	// mkfs.xfs's defaults (man 8 mkfs.xfs, maxpct): 25 % below 1 TiB, 5 % below
 	// 50 TiB, 1 % above.
-	device := DeviceSize(size, inodes)
+	device := XFSDeviceSize(size, inodes)
 	def := 25
 	switch {
 	case device >= 50*TiB:

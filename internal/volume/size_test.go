@@ -55,13 +55,13 @@ func TestRoundUp(t *testing.T) {
 
 func TestDeviceSize(t *testing.T) {
 	for _, size := range []Bytes{1, 64 * MiB, 300 * MiB, GiB, 10 * GiB, TiB, 100 * TiB, MaxSize} {
-		d := DeviceSize(size, 0)
+		d := XFSDeviceSize(size, 0)
 		require.Zero(t, d%DefaultExtent, size)
 		require.GreaterOrEqual(t, d, 300*MiB, "XFS is never smaller")
 		require.Greater(t, d, size+LogSize(size)+32*MiB, size)
 		require.Less(t, d, size+size/32+1200*MiB, "overhead of %s must stay a few per cent", size)
-		require.GreaterOrEqual(t, DeviceSize(size+1, 0), d, "a larger size never takes less")
-		require.GreaterOrEqual(t, DeviceSize(size, 1<<30), size+512*GiB, "a billion inodes need room")
+		require.GreaterOrEqual(t, XFSDeviceSize(size+1, 0), d, "a larger size never takes less")
+		require.GreaterOrEqual(t, XFSDeviceSize(size, 1<<30), size+512*GiB, "a billion inodes need room")
 	}
 }
 

@@ -24,7 +24,7 @@ type Transition struct {
 
 const (
 	closed = "its device is not open on the node"
-	whole  = "it is no copy that was never finished"
+	whole  = "it is not an unfinished copy"
 )
 
 // transitions lists every transition. docs/design.md shows them, and the engine calls MayMove

@@ -38,10 +38,10 @@ const unknownUUID = "unknown"
 type DiskRecord struct {
 	Declaration string       `json:"declaration"`
 	Group       volume.Group `json:"group"`
-	// PV is the UUID that its physical volume gets. It distinguishes what an earlier process has
+	// PVUUID is the UUID that its physical volume gets. It distinguishes what an earlier process has
 	// begun from what a person has created.
-	PV    string    `json:"pv"`
-	Stage DiskStage `json:"stage"`
+	PVUUID string    `json:"pv"`
+	Stage  DiskStage `json:"stage"`
 	// ReuseEntries are the entries of the annotation for which the disk was taken again.
 	ReuseEntries []string `json:"asked,omitempty"`
 }

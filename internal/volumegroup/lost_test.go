@@ -20,11 +20,11 @@ func TestLostGroupIsNotMadeAgain(t *testing.T) {
 	begun := Ledger{
 		Groups: map[string]GroupRecord{"a": {Group: a.Group, Lost: "vg-1"}},
 		Disks: map[string]DiskRecord{
-			"serial-2": {Declaration: "a", Group: a.Group, PV: "pv-2", Stage: DiskTaken, ReuseEntries: []string{"serial-2"}},
-			"serial-3": {Declaration: "a", Group: a.Group, PV: "pv-3", Stage: DiskTaken},
+			"serial-2": {Declaration: "a", Group: a.Group, PVUUID: "pv-2", Stage: DiskTaken, ReuseEntries: []string{"serial-2"}},
+			"serial-3": {Declaration: "a", Group: a.Group, PVUUID: "pv-3", Stage: DiskTaken},
 		},
 	}
-	renamed := []PV{{UUID: "pv-1", Path: "/dev/sdb", Disk: "serial-1", Group: "renamed", GroupUUID: "vg-1", Tags: []string{Tag("a")}}}
+	renamed := []PhysicalVolume{{UUID: "pv-1", Path: "/dev/sdb", Disk: "serial-1", Group: "renamed", GroupUUID: "vg-1", Tags: []string{Tag("a")}}}
 	spare, other := ssd("serial-2", "/dev/sdc"), ssd("serial-3", "/dev/sdd")
 	for name, c := range map[string]struct {
 		view    View
@@ -64,7 +64,7 @@ func TestReportedGroupIsRemembered(t *testing.T) {
 	require.Contains(t, decisions[0].Problem, "is gone")
 	require.Empty(t, decisions[0].Candidates)
 
-	back := []PV{{UUID: "pv-1", Path: "/dev/sdb", Disk: "serial-1", Group: a.Group, GroupUUID: "vg-1", Tags: []string{Tag("a")}}}
+	back := []PhysicalVolume{{UUID: "pv-1", Path: "/dev/sdb", Disk: "serial-1", Group: a.Group, GroupUUID: "vg-1", Tags: []string{Tag("a")}}}
 	decisions, ledger = Plan(View{Declarations: []Declaration{a}, Disks: []Disk{ssd("serial-1", "/dev/sdb")}, PVs: back, Ledger: ledger})
 	require.Empty(t, decisions[0].Problem, "it is there again")
 	require.Equal(t, GroupRecord{Group: a.Group, UUID: "vg-1", PoolMade: true}, ledger.Groups["a"])

@@ -9,8 +9,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A PV is a physical volume that LVM shows, in a group or in none.
-type PV struct {
+// A PhysicalVolume is a physical volume that LVM shows, in a group or in none.
+type PhysicalVolume struct {
 	UUID string
 	Path string
 	// Disk is the ID of the whole disk that holds it; empty for a partition, or if the disk is
@@ -26,7 +26,7 @@ type PV struct {
 type View struct {
 	Declarations []Declaration // that select this node
 	Disks        []Disk
-	PVs          []PV
+	PVs          []PhysicalVolume
 	Ledger       Ledger
 }
 
@@ -71,8 +71,8 @@ func (d Decision) NeedsLoop() bool {
 // A Candidate is a disk to be taken.
 type Candidate struct {
 	Disk
-	// PV is the UUID of the physical volume that an earlier process has chosen; empty: none.
-	PV string
+	// PVUUID is the UUID of the physical volume that an earlier process has chosen; empty: none.
+	PVUUID string
 	// Begun: the disk already is that physical volume, in no group, and not blank.
 	Begun bool
 	// ReuseEntry is the entry of the annotation for which the disk is taken again, or was by an earlier
@@ -128,7 +128,7 @@ func (p *planner) decide(d Declaration) Decision {
 		out.CreatePool = d.ThinPool != "" && !p.ledger.Groups[d.Name].PoolMade
 	}
 	for _, disk := range p.Disks {
-		if pv := p.pvOn(disk); out.GroupUUID != "" && pv != nil && pv.GroupUUID == out.GroupUUID {
+		if pv := p.physicalVolumeOn(disk); out.GroupUUID != "" && pv != nil && pv.GroupUUID == out.GroupUUID {
 			out.Members = append(out.Members, disk)
 			continue
 		}
@@ -184,8 +184,8 @@ func (p *planner) group(d Declaration) (uuid, problem string) {
 
 // renamedGroupPV returns a physical volume of a group that has the tag of the declaration and another
 // name; nil if there is none.
-func (p *planner) renamedGroupPV(d Declaration) *PV {
-	i := slices.IndexFunc(p.PVs, func(pv PV) bool {
+func (p *planner) renamedGroupPV(d Declaration) *PhysicalVolume {
+	i := slices.IndexFunc(p.PVs, func(pv PhysicalVolume) bool {
 		return pv.Group != "" && pv.Group != d.Group && DeclaredBy(pv.Tags) == d.Name
 	})
 	if i < 0 {
@@ -209,13 +209,13 @@ func (p *planner) recordGroup(d Declaration, uuid string) {
 			continue
 		}
 		was := p.ledger.Disks[pv.Disk]
-		p.ledger.Disks[pv.Disk] = DiskRecord{Declaration: d.Name, Group: d.Group, PV: pv.UUID, Stage: DiskMember, ReuseEntries: was.ReuseEntries}
+		p.ledger.Disks[pv.Disk] = DiskRecord{Declaration: d.Name, Group: d.Group, PVUUID: pv.UUID, Stage: DiskMember, ReuseEntries: was.ReuseEntries}
 	}
 }
 
-// pvOn returns the physical volume on a disk, or nil.
-func (p *planner) pvOn(d Disk) *PV {
-	i := slices.IndexFunc(p.PVs, func(pv PV) bool { return pv.Disk == d.ID && d.ID != "" || pv.Path == d.Path })
+// physicalVolumeOn returns the physical volume on a disk, or nil.
+func (p *planner) physicalVolumeOn(d Disk) *PhysicalVolume {
+	i := slices.IndexFunc(p.PVs, func(pv PhysicalVolume) bool { return pv.Disk == d.ID && d.ID != "" || pv.Path == d.Path })
 	if i < 0 {
 		return nil
 	}
@@ -235,19 +235,19 @@ func (p *planner) candidate(d Declaration, disk Disk) (c Candidate, reason strin
 	if reason := d.Discovered.refusalReason(disk, reuse || begun); reason != "" {
 		return c, reason
 	}
-	if pv := p.pvOn(disk); pv != nil {
-		if begun && !reuse && taken.Stage != DiskMember && pv.Group == "" && pv.UUID == taken.PV {
-			c.PV, c.Begun, c.ReuseEntry = taken.PV, true, taken.lastReuseEntry()
+	if pv := p.physicalVolumeOn(disk); pv != nil {
+		if begun && !reuse && taken.Stage != DiskMember && pv.Group == "" && pv.UUID == taken.PVUUID {
+			c.PVUUID, c.Begun, c.ReuseEntry = taken.PVUUID, true, taken.lastReuseEntry()
 			return c, ""
 		}
-		return c, pvReason(*pv)
+		return c, physicalVolumeReason(*pv)
 	}
 	switch {
 	case reuse || !known:
 		c.ReuseEntry = entry
 		return c, ""
 	case begun && taken.Stage == DiskTaken:
-		c.PV, c.ReuseEntry = taken.PV, taken.lastReuseEntry()
+		c.PVUUID, c.ReuseEntry = taken.PVUUID, taken.lastReuseEntry()
 		return c, ""
 	}
 	return c, fmt.Sprintf("it was used before, for volume group %s by VolumeGroup %s, and was cleared since; a disk is not used twice unless the annotation %s of the VolumeGroup names it (%s)", taken.Group, taken.Declaration, annotation, disk.ID)
@@ -268,7 +268,7 @@ func (p *planner) unsuitableReason(d Disk) string {
 	return ""
 }
 
-func pvReason(pv PV) string {
+func physicalVolumeReason(pv PhysicalVolume) string {
 	if pv.Group != "" {
 		return fmt.Sprintf("it belongs to volume group %s", pv.Group)
 	}
@@ -286,7 +286,7 @@ func (p *planner) extendReason(d Declaration, c Candidate, uuid string) string {
 	if !d.Extend && !c.Begun {
 		return fmt.Sprintf("volume group %s was created without it; set spec.extend to add it", d.Group)
 	}
-	if slices.ContainsFunc(p.PVs, func(pv PV) bool { return pv.GroupUUID == uuid && pv.Missing }) {
+	if slices.ContainsFunc(p.PVs, func(pv PhysicalVolume) bool { return pv.GroupUUID == uuid && pv.Missing }) {
 		return fmt.Sprintf("volume group %s lacks devices, so it is not extended", d.Group)
 	}
 	return ""
@@ -301,7 +301,7 @@ func (p *planner) settleConflicts(decisions []Decision) {
 			at := slices.IndexFunc(p.Declarations, func(other Declaration) bool {
 				return other.Name != d.Declaration.Name && other.Matches(c.Disk)
 			})
-			if c.PV != "" || at < 0 {
+			if c.PVUUID != "" || at < 0 {
 				return false
 			}
 			d.Refused = append(d.Refused, Refusal{Disk: c.Disk, Reason: fmt.Sprintf("VolumeGroup %s matches it, too; neither uses it", p.Declarations[at].Name)})

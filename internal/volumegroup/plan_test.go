@@ -98,8 +98,8 @@ func TestValidate(t *testing.T) {
 }
 
 // pvOf returns the physical volume on a disk, in the group of a declaration unless groupUUID is empty.
-func pvOf(d Declaration, disk Disk, uuid, groupUUID string) PV {
-	pv := PV{UUID: uuid, Path: disk.Path, Disk: disk.ID}
+func pvOf(d Declaration, disk Disk, uuid, groupUUID string) PhysicalVolume {
+	pv := PhysicalVolume{UUID: uuid, Path: disk.Path, Disk: disk.ID}
 	if groupUUID != "" {
 		pv.Group, pv.GroupUUID, pv.Tags = d.Group, groupUUID, []string{"other", Tag(d.Name)}
 	}
@@ -115,13 +115,13 @@ func TestPlan(t *testing.T) {
 	asking := func(d Declaration, entries ...string) Declaration { d.ReuseDisks = entries; return d }
 	sdb, sdc := ssd("serial-1", "/dev/sdb"), ssd("serial-2", "/dev/sdc")
 	took := func(stage DiskStage, asked ...string) Ledger {
-		return Ledger{Disks: map[string]DiskRecord{"serial-1": {Declaration: "a", Group: a.Group, PV: "pv-1", Stage: stage, ReuseEntries: asked}}}
+		return Ledger{Disks: map[string]DiskRecord{"serial-1": {Declaration: "a", Group: a.Group, PVUUID: "pv-1", Stage: stage, ReuseEntries: asked}}}
 	}
 	madeAnd := func(l Ledger) Ledger {
 		l.Groups = map[string]GroupRecord{"a": {Group: a.Group, UUID: "vg-1"}}
 		return l
 	}
-	foreign := PV{UUID: "pv-9", Path: "/dev/sdb", Disk: "serial-1", Group: a.Group, GroupUUID: "vg-9"}
+	foreign := PhysicalVolume{UUID: "pv-9", Path: "/dev/sdb", Disk: "serial-1", Group: a.Group, GroupUUID: "vg-9"}
 	for name, c := range map[string]struct {
 		view    View
 		problem string
@@ -138,30 +138,30 @@ func TestPlan(t *testing.T) {
 		"over a network": {view: View{Disks: []Disk{{ID: "serial-1", Path: "/dev/sdb", Remote: true}}}, refused: map[string]string{"/dev/sdb": "network"}},
 		"wanted twice": {view: View{Declarations: []Declaration{a, b}, Disks: []Disk{sdb, sdc}}, take: []string{"/dev/sdb"},
 			refused: map[string]string{"/dev/sdc": "VolumeGroup b matches it, too"}},
-		"a group of that name": {view: View{Disks: []Disk{sdb, sdc}, PVs: []PV{{UUID: "x", Path: "/dev/vdz1", Group: a.Group, GroupUUID: "vg-9"}}},
+		"a group of that name": {view: View{Disks: []Disk{sdb, sdc}, PVs: []PhysicalVolume{{UUID: "x", Path: "/dev/vdz1", Group: a.Group, GroupUUID: "vg-9"}}},
 			problem: "was not created by a VolumeGroup"},
-		"another's group of that name": {view: View{Disks: []Disk{sdb}, PVs: []PV{{UUID: "x", Group: a.Group, GroupUUID: "vg-9", Tags: []string{Tag("z")}}}},
+		"another's group of that name": {view: View{Disks: []Disk{sdb}, PVs: []PhysicalVolume{{UUID: "x", Group: a.Group, GroupUUID: "vg-9", Tags: []string{Tag("z")}}}},
 			problem: "VolumeGroup z has created it"},
-		"two groups of that name": {view: View{Disks: []Disk{sdb}, PVs: []PV{{UUID: "x", Group: a.Group, GroupUUID: "vg-8"}, {UUID: "y", Group: a.Group, GroupUUID: "vg-9"}}},
+		"two groups of that name": {view: View{Disks: []Disk{sdb}, PVs: []PhysicalVolume{{UUID: "x", Group: a.Group, GroupUUID: "vg-8"}, {UUID: "y", Group: a.Group, GroupUUID: "vg-9"}}},
 			problem: "2 volume groups named"},
-		"its group with another UUID": {view: View{Disks: []Disk{sdb}, PVs: []PV{pvOf(a, sdb, "pv-1", "vg-7")}, Ledger: madeAnd(took(DiskMember))},
+		"its group with another UUID": {view: View{Disks: []Disk{sdb}, PVs: []PhysicalVolume{pvOf(a, sdb, "pv-1", "vg-7")}, Ledger: madeAnd(took(DiskMember))},
 			problem: "has UUID vg-7, but the one that was created here had vg-1"},
 		"two that declare one group": {view: View{Declarations: []Declaration{a, {Name: "z", Group: a.Group, Selectors: []Selector{{Path: "/dev/vda"}}}}, Disks: []Disk{sdb}},
 			problem: "neither is created"},
-		"another volume group's":  {view: View{Disks: []Disk{sdb}, PVs: []PV{{UUID: "x", Path: "/dev/sdb", Disk: "serial-1", Group: "other", GroupUUID: "vg-2"}}}, refused: map[string]string{"/dev/sdb": "belongs to volume group other"}},
-		"a person's pvcreate":     {view: View{Disks: []Disk{sdb}, PVs: []PV{{UUID: "x", Path: "/dev/sdb", Disk: "serial-1"}}}, refused: map[string]string{"/dev/sdb": "physical volume, x"}},
-		"made":                    {view: View{Disks: []Disk{sdb}, PVs: []PV{pvOf(a, sdb, "pv-1", "vg-1")}}, group: "vg-1"},
-		"made, and a late disk":   {view: View{Disks: []Disk{sdb, sdc}, PVs: []PV{pvOf(a, sdb, "pv-1", "vg-1")}}, group: "vg-1", refused: map[string]string{"/dev/sdc": "set spec.extend"}},
-		"made, one written down":  {view: View{Disks: []Disk{sdb, sdc}, PVs: []PV{pvOf(a, sdc, "pv-2", "vg-1")}, Ledger: madeAnd(took(DiskTaken))}, group: "vg-1", refused: map[string]string{"/dev/sdb": "set spec.extend"}},
-		"made, and one begun":     {view: View{Disks: []Disk{sdb, sdc}, PVs: []PV{pvOf(a, sdc, "pv-2", "vg-1"), pvOf(a, sdb, "pv-1", "")}, Ledger: madeAnd(took(DiskTaken))}, group: "vg-1", take: []string{"/dev/sdb"}},
-		"to be extended":          {view: View{Declarations: []Declaration{extending}, Disks: []Disk{sdb, sdc}, PVs: []PV{pvOf(a, sdb, "pv-1", "vg-1")}}, group: "vg-1", take: []string{"/dev/sdc"}},
-		"extended, lacking disks": {view: View{Declarations: []Declaration{extending}, Disks: []Disk{sdb, sdc}, PVs: []PV{pvOf(a, sdb, "pv-1", "vg-1"), {UUID: "m", Group: a.Group, GroupUUID: "vg-1", Tags: []string{Tag("a")}, Missing: true}}}, group: "vg-1", refused: map[string]string{"/dev/sdc": "lacks devices"}},
-		"its thin pool":           {view: View{Declarations: []Declaration{pooled}, Disks: []Disk{sdb}, PVs: []PV{pvOf(a, sdb, "pv-1", "vg-1")}, Ledger: madeAnd(took(DiskMember))}, group: "vg-1"},
+		"another volume group's":  {view: View{Disks: []Disk{sdb}, PVs: []PhysicalVolume{{UUID: "x", Path: "/dev/sdb", Disk: "serial-1", Group: "other", GroupUUID: "vg-2"}}}, refused: map[string]string{"/dev/sdb": "belongs to volume group other"}},
+		"a person's pvcreate":     {view: View{Disks: []Disk{sdb}, PVs: []PhysicalVolume{{UUID: "x", Path: "/dev/sdb", Disk: "serial-1"}}}, refused: map[string]string{"/dev/sdb": "physical volume, x"}},
+		"made":                    {view: View{Disks: []Disk{sdb}, PVs: []PhysicalVolume{pvOf(a, sdb, "pv-1", "vg-1")}}, group: "vg-1"},
+		"made, and a late disk":   {view: View{Disks: []Disk{sdb, sdc}, PVs: []PhysicalVolume{pvOf(a, sdb, "pv-1", "vg-1")}}, group: "vg-1", refused: map[string]string{"/dev/sdc": "set spec.extend"}},
+		"made, one written down":  {view: View{Disks: []Disk{sdb, sdc}, PVs: []PhysicalVolume{pvOf(a, sdc, "pv-2", "vg-1")}, Ledger: madeAnd(took(DiskTaken))}, group: "vg-1", refused: map[string]string{"/dev/sdb": "set spec.extend"}},
+		"made, and one begun":     {view: View{Disks: []Disk{sdb, sdc}, PVs: []PhysicalVolume{pvOf(a, sdc, "pv-2", "vg-1"), pvOf(a, sdb, "pv-1", "")}, Ledger: madeAnd(took(DiskTaken))}, group: "vg-1", take: []string{"/dev/sdb"}},
+		"to be extended":          {view: View{Declarations: []Declaration{extending}, Disks: []Disk{sdb, sdc}, PVs: []PhysicalVolume{pvOf(a, sdb, "pv-1", "vg-1")}}, group: "vg-1", take: []string{"/dev/sdc"}},
+		"extended, lacking disks": {view: View{Declarations: []Declaration{extending}, Disks: []Disk{sdb, sdc}, PVs: []PhysicalVolume{pvOf(a, sdb, "pv-1", "vg-1"), {UUID: "m", Group: a.Group, GroupUUID: "vg-1", Tags: []string{Tag("a")}, Missing: true}}}, group: "vg-1", refused: map[string]string{"/dev/sdc": "lacks devices"}},
+		"its thin pool":           {view: View{Declarations: []Declaration{pooled}, Disks: []Disk{sdb}, PVs: []PhysicalVolume{pvOf(a, sdb, "pv-1", "vg-1")}, Ledger: madeAnd(took(DiskMember))}, group: "vg-1"},
 		"killed before pvcreate":  {view: View{Disks: []Disk{sdb}, Ledger: took(DiskTaken)}, take: []string{"/dev/sdb"}},
-		"killed after pvcreate":   {view: View{Disks: []Disk{sdb}, PVs: []PV{pvOf(a, sdb, "pv-1", "")}, Ledger: took(DiskTaken)}, take: []string{"/dev/sdb"}},
-		"killed before vgcreate":  {view: View{Disks: []Disk{sdb}, PVs: []PV{pvOf(a, sdb, "pv-1", "")}, Ledger: took(DiskLabelled)}, take: []string{"/dev/sdb"}},
-		"its PV is another":       {view: View{Disks: []Disk{sdb}, PVs: []PV{pvOf(a, sdb, "pv-2", "")}, Ledger: took(DiskLabelled)}, refused: map[string]string{"/dev/sdb": "physical volume, pv-2"}},
-		"reduced by a person":     {view: View{Disks: []Disk{sdb}, PVs: []PV{pvOf(a, sdb, "pv-1", "")}, Ledger: took(DiskMember)}, refused: map[string]string{"/dev/sdb": "physical volume, pv-1"}},
+		"killed after pvcreate":   {view: View{Disks: []Disk{sdb}, PVs: []PhysicalVolume{pvOf(a, sdb, "pv-1", "")}, Ledger: took(DiskTaken)}, take: []string{"/dev/sdb"}},
+		"killed before vgcreate":  {view: View{Disks: []Disk{sdb}, PVs: []PhysicalVolume{pvOf(a, sdb, "pv-1", "")}, Ledger: took(DiskLabelled)}, take: []string{"/dev/sdb"}},
+		"its PV is another":       {view: View{Disks: []Disk{sdb}, PVs: []PhysicalVolume{pvOf(a, sdb, "pv-2", "")}, Ledger: took(DiskLabelled)}, refused: map[string]string{"/dev/sdb": "physical volume, pv-2"}},
+		"reduced by a person":     {view: View{Disks: []Disk{sdb}, PVs: []PhysicalVolume{pvOf(a, sdb, "pv-1", "")}, Ledger: took(DiskMember)}, refused: map[string]string{"/dev/sdb": "physical volume, pv-1"}},
 		"cleared when labelled":   {view: View{Disks: []Disk{sdb}, Ledger: took(DiskLabelled)}, refused: map[string]string{"/dev/sdb": "was cleared since"}},
 		"cleared when a member":   {view: View{Disks: []Disk{sdb}, Ledger: took(DiskMember)}, refused: map[string]string{"/dev/sdb": "was cleared since"}},
 		"the group is gone":       {view: View{Disks: []Disk{sdb, sdc}, Ledger: madeAnd(took(DiskMember))}, problem: "was created here and is gone", refused: map[string]string{"/dev/sdb": "was cleared since"}},
@@ -171,7 +171,7 @@ func TestPlan(t *testing.T) {
 		"asked once, cleared twice": {view: View{Declarations: []Declaration{asking(a, "serial-1")}, Disks: []Disk{sdb}, Ledger: took(DiskMember, "serial-1")},
 			refused: map[string]string{"/dev/sdb": "was cleared since"}},
 		"asked twice": {view: View{Declarations: []Declaration{asking(a, "serial-1", "serial-1@2")}, Disks: []Disk{sdb}, Ledger: took(DiskMember, "serial-1")}, take: []string{"/dev/sdb"}},
-		"asked, and full": {view: View{Declarations: []Declaration{asking(a, "serial-1")}, Disks: []Disk{sdb}, PVs: []PV{foreign}, Ledger: took(DiskMember)},
+		"asked, and full": {view: View{Declarations: []Declaration{asking(a, "serial-1")}, Disks: []Disk{sdb}, PVs: []PhysicalVolume{foreign}, Ledger: took(DiskMember)},
 			problem: "was not created by a VolumeGroup"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -210,14 +210,14 @@ func TestRecognise(t *testing.T) {
 	a := declares("a", "/dev/sdb")
 	a.ThinPool = "thinpool"
 	sdb := ssd("serial-1", "/dev/sdb")
-	view := View{Declarations: []Declaration{a}, Disks: []Disk{sdb}, PVs: []PV{pvOf(a, sdb, "pv-1", "vg-1")}}
+	view := View{Declarations: []Declaration{a}, Disks: []Disk{sdb}, PVs: []PhysicalVolume{pvOf(a, sdb, "pv-1", "vg-1")}}
 	decisions, ledger := Plan(view)
 	require.Equal(t, map[string]GroupRecord{"a": {Group: a.Group, UUID: "vg-1", PoolMade: true}}, ledger.Groups)
-	require.Equal(t, DiskRecord{Declaration: "a", Group: a.Group, PV: "pv-1", Stage: DiskMember}, ledger.Disks["serial-1"])
+	require.Equal(t, DiskRecord{Declaration: "a", Group: a.Group, PVUUID: "pv-1", Stage: DiskMember}, ledger.Disks["serial-1"])
 	require.False(t, decisions[0].CreatePool, "nobody knows whether a person has removed it")
 	require.Nil(t, view.Ledger.Disks, "the plan changes nothing of what it is made from")
 
-	view.Ledger = Ledger{Groups: map[string]GroupRecord{"a": {Group: a.Group}}, Disks: map[string]DiskRecord{"serial-1": {Declaration: "a", Group: a.Group, PV: "pv-1", Stage: DiskLabelled}}}
+	view.Ledger = Ledger{Groups: map[string]GroupRecord{"a": {Group: a.Group}}, Disks: map[string]DiskRecord{"serial-1": {Declaration: "a", Group: a.Group, PVUUID: "pv-1", Stage: DiskLabelled}}}
 	decisions, ledger = Plan(view)
 	require.Equal(t, "vg-1", ledger.Groups["a"].UUID)
 	require.True(t, decisions[0].CreatePool, "an earlier process was killed before it")

@@ -10,9 +10,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// geometry is struct xfs_fsop_geom_v1 (fs/xfs/libxfs/xfs_fs.h), the oldest form,
+// fsGeometry is struct xfs_fsop_geom_v1 (fs/xfs/libxfs/xfs_fs.h), the oldest form,
 // which every kernel still answers.
-type geometry struct {
+type fsGeometry struct {
 	blockSize  uint32
 	_          uint32    // realtime extent size
 	groupSize  uint32    // of an allocation group, in blocks
@@ -55,7 +55,7 @@ type Space struct {
 
 // ReadSpace returns the space of the file system that contains the directory root.
 func ReadSpace(root *os.File) (Space, error) {
-	g, err := readGeometry(root)
+	g, err := readFSGeometry(root)
 	if err != nil {
 		return Space{}, err
 	}
@@ -72,7 +72,7 @@ func ReadSpace(root *os.File) (Space, error) {
 // file system already fills the device, its copies of the superblock are written again: XFS does
 // not log them, so a power cut may have left the old ones, which xfs_repair would use.
 func Grow(root *os.File, device volume.Bytes, inodePercent int) error {
-	g, err := readGeometry(root)
+	g, err := readFSGeometry(root)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func Grow(root *os.File, device volume.Bytes, inodePercent int) error {
 
 // grown returns the request to the kernel. With a percentage of 0, inodes may take all of the file
 // system.
-func (g geometry) grown(device volume.Bytes, inodePercent int) growData {
+func (g fsGeometry) grown(device volume.Bytes, inodePercent int) growData {
 	d := growData{blocks: uint64(device) / uint64(g.blockSize), maxPercent: g.maxPercent}
 	if g.maxPercent > 0 {
 		d.maxPercent = max(g.maxPercent, uint32(inodePercent))
@@ -96,27 +96,27 @@ func (g geometry) grown(device volume.Bytes, inodePercent int) growData {
 	return d
 }
 
-func readGeometry(root *os.File) (g geometry, err error) {
+func readFSGeometry(root *os.File) (g fsGeometry, err error) {
 	if err := ioctl(root, ioctlGeometry, unsafe.Pointer(&g)); err != nil {
-		return geometry{}, fmt.Errorf("read geometry of %s: %w", root.Name(), err)
+		return fsGeometry{}, fmt.Errorf("read geometry of %s: %w", root.Name(), err)
 	}
 	return g, nil
 }
 
-// An Extent holds the size of a mounted file system and of its allocation groups. No free extent
+// A Geometry holds the size of a mounted file system and of its allocation groups. No free extent
 // reaches beyond its group.
-type Extent struct {
-	Size, Group volume.Bytes
+type Geometry struct {
+	Size, AllocationGroup volume.Bytes
 }
 
-// ReadExtent returns the extent of the file system that contains root.
-func ReadExtent(root *os.File) (Extent, error) {
-	g, err := readGeometry(root)
+// ReadGeometry returns the geometry of the file system that contains root.
+func ReadGeometry(root *os.File) (Geometry, error) {
+	g, err := readFSGeometry(root)
 	if err != nil {
-		return Extent{}, err
+		return Geometry{}, err
 	}
 	block := volume.Bytes(g.blockSize)
-	return Extent{Size: volume.Bytes(g.dataBlocks) * block, Group: volume.Bytes(g.groupSize) * block}, nil
+	return Geometry{Size: volume.Bytes(g.dataBlocks) * block, AllocationGroup: volume.Bytes(g.groupSize) * block}, nil
 }
 
 func ioctl(f *os.File, request uintptr, arg unsafe.Pointer) error {

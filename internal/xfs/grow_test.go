@@ -9,13 +9,13 @@ import (
 )
 
 // The inode limit that mkfs has set is raised if a copy is to have more inodes, and never lowered.
-func TestGrown(t *testing.T) {
+func TestGrowNeverLowersInodePercent(t *testing.T) {
 	for _, tt := range []struct {
 		has  uint32
 		asks int
 		gets uint32
 	}{{25, 0, 25}, {25, 60, 60}, {60, 30, 60}, {0, 60, 0}} {
-		g := geometry{blockSize: 4096, maxPercent: tt.has}
+		g := fsGeometry{blockSize: 4096, maxPercent: tt.has}
 		require.Equal(t, growData{blocks: 256 << 10, maxPercent: tt.gets}, g.grown(volume.GiB, tt.asks))
 	}
 }

@@ -33,7 +33,7 @@ func Mkfs(ctx context.Context, run exec.Interface, f Format) error {
 	return nil
 }
 
-// mkfsArgs fixes everything that the arithmetic of volume.DeviceSize depends on,
+// mkfsArgs fixes everything that the arithmetic of volume.XFSDeviceSize depends on,
 // so that another release of xfsprogs with other defaults cannot change it.
 func mkfsArgs(f Format) []string {
 	inodes := "size=512"

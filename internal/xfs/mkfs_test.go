@@ -31,8 +31,8 @@ func TestMkfsIsToldEverythingThatMatters(t *testing.T) {
 
 // Sizes and offsets must match the structures of the kernel.
 func TestStructuresAreTheKernels(t *testing.T) {
-	require.EqualValues(t, 112, unsafe.Sizeof(geometry{}))
-	require.EqualValues(t, 32, unsafe.Offsetof(geometry{}.dataBlocks))
+	require.EqualValues(t, 112, unsafe.Sizeof(fsGeometry{}))
+	require.EqualValues(t, 32, unsafe.Offsetof(fsGeometry{}.dataBlocks))
 	require.EqualValues(t, 32, unsafe.Sizeof(counts{}))
 	require.EqualValues(t, 16, unsafe.Sizeof(growData{}))
 }

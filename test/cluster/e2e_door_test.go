@@ -215,7 +215,7 @@ func TestDoorKilledAfterEachWrite(t *testing.T) {
 	to := pv.CSI
 	move := func(writes int) (err error) {
 		await.Until(t, patience, func() string {
-			err = (&migration.Mover{Client: killedAfter(c, writes), Patience: patience}).Move(n.ctx, key, to)
+			err = (&migration.Mover{Client: killedAfter(c, writes), Timeout: patience}).Move(n.ctx, key, to)
 			return await.Missing(err == nil || !strings.Contains(err.Error(), noDriver), "%v", err)
 		})
 		return err

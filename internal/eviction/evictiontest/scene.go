@@ -68,7 +68,7 @@ func (s *Scene) Volume(name string, state volume.State, size int, change ...func
 	device := volume.Bytes(size) * volume.GiB
 	v := inventory.Volume{
 		Group: "flexlvm", GroupUUID: GroupUUID, Name: volume.Name(name), UUID: "uuid-" + name, State: state,
-		Size: device / 10 * 9, DeviceSize: device, Namespace: "db", Cluster: Cluster, Kind: volume.Claim,
+		Size: device / 10 * 9, Allocated: device, Namespace: "db", Cluster: Cluster, Kind: volume.Claim,
 		Created: HoursAgo(240), LastUsed: HoursAgo(5), Released: HoursAgo(4),
 		Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone, Active: true,
 	}
@@ -77,7 +77,7 @@ func (s *Scene) Volume(name string, state volume.State, size int, change ...func
 	}
 	s.View.Volumes = append(s.View.Volumes, v)
 	g := s.PoolNamed(v.Pool())
-	g.Free -= v.DeviceSize
+	g.Free -= v.Allocated
 	g.LVs++
 }
 
@@ -108,11 +108,11 @@ func (s *Scene) Replica(name string, size int, change ...func(*inventory.Volume,
 	c.Replica = persistentvolume.Replica{
 		Dataset: "hash-of-" + name, Policy: volume.EvictLRU, Complete: true, Readers: "read-" + name, Owner: "vm-" + name, OwnerUID: "uid-of-vm-" + name,
 	}
-	free := v.DeviceSize
+	free := v.Allocated
 	for _, f := range change {
 		f(v, c)
 	}
-	s.PoolNamed("flexlvm").Free -= v.DeviceSize - free
+	s.PoolNamed("flexlvm").Free -= v.Allocated - free
 }
 
 // Plan plans with the scene's policy.

@@ -47,13 +47,13 @@ type Config struct {
 	// Attempts and Stall are as in fetch.Config; they apply to listing and to uploads.
 	Attempts int
 	Stall    time.Duration
-	// Patience is how long beyond Stall a server may take to answer after the last byte
-	// of an upload; 0 means answerPatience.
-	Patience time.Duration
+	// AnswerTimeout is how long beyond Stall a server may take to answer after the last byte
+	// of an upload; 0 means defaultAnswerTimeout.
+	AnswerTimeout time.Duration
 }
 
-// answerPatience is longer than servers were observed to need for objects that are not large.
-const answerPatience = time.Minute
+// defaultAnswerTimeout is longer than servers were observed to need for objects that are not large.
+const defaultAnswerTimeout = time.Minute
 
 // Bucket is a Store of one bucket.
 type Bucket struct {
@@ -76,8 +76,8 @@ func New(source store.Source, config Config) (store.Store, error) {
 	if config.Version != "" && !source.Single() {
 		return nil, store.Usage(errors.New("--version-id requires one object; give a source that neither ends in a slash nor has wildcards"))
 	}
-	if config.Patience == 0 {
-		config.Patience = answerPatience
+	if config.AnswerTimeout == 0 {
+		config.AnswerTimeout = defaultAnswerTimeout
 	}
 	return &Bucket{client: &client{core: core, config: config, source: source}, source: source, config: config, opaque: source.Kind == store.KindPachyderm}, nil
 }

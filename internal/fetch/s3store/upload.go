@@ -36,7 +36,7 @@ const readingPace = 16 * store.MiB
 func (b *Bucket) request(ctx context.Context, size int64, part *io.SectionReader, send func(context.Context, io.Reader) error) error {
 	ctx, watchdog, stop := store.WatchStall(ctx, b.config.Stall)
 	defer stop()
-	s := &sending{watchdog: watchdog, patience: b.config.Patience + time.Duration(size/readingPace)*time.Second, part: part}
+	s := &sending{watchdog: watchdog, timeout: b.config.AnswerTimeout + time.Duration(size/readingPace)*time.Second, part: part}
 	if part != nil {
 		s.left = part.Size()
 	}
@@ -49,7 +49,7 @@ type sending struct {
 	part     *io.SectionReader
 	left     int64
 	watchdog *store.Watchdog
-	patience time.Duration
+	timeout  time.Duration
 }
 
 func (s *sending) Read(p []byte) (int, error) {
@@ -61,7 +61,7 @@ func (s *sending) Read(p []byte) (int, error) {
 func (s *sending) sent(n int64) {
 	s.watchdog.Seen(n)
 	if s.left -= n; s.left <= 0 {
-		s.watchdog.Await(s.patience)
+		s.watchdog.Await(s.timeout)
 	}
 }
 

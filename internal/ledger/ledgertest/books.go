@@ -31,7 +31,7 @@ const GroupUUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"
 var LongName = strings.Repeat("n", 60) + ".example.org"
 
 // OneGiB is what a volume of 1 GiB takes of its pool.
-var OneGiB = volume.DeviceSize(volume.GiB, 0)
+var OneGiB = volume.XFSDeviceSize(volume.GiB, 0)
 
 // Quantity is b as the API has it.
 func Quantity(b volume.Bytes) resource.Quantity {

@@ -163,7 +163,7 @@ func first() (figure.Figure, error) {
 	for _, t := range tags.Strings() {
 		line += " --addtag " + t
 	}
-	line += fmt.Sprintf(" --size %db --name %s -- %s", int64(volume.DeviceSize(size, 0)), name, group)
+	line += fmt.Sprintf(" --size %db --name %s -- %s", int64(volume.XFSDeviceSize(size, 0)), name, group)
 	line += fmt.Sprintf(" && mkfs.xfs -f -K -q -m crc=1,finobt=1,rmapbt=0,reflink=1,uuid=%s -d agcount=4 -b size=4096 -i size=512 -l internal=1,size=%d %s",
 		fsUUID, int64(volume.LogSize(size)), device(name))
 	line += fmt.Sprintf(" && mount -t xfs -o prjquota %s %s", device(name), target)

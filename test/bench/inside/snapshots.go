@@ -248,7 +248,7 @@ func (b *snapshotBench) makeOnly(s volume.Spec) error {
 // restore mounts a volume that is restored from a snapshot for the first time.
 func (b *snapshotBench) restore(s volume.Spec) error {
 	if s.Layout != volume.Thin { // as the node daemon does
-		if err := b.engine.MakeClone(context.Background(), s); err != nil {
+		if err := b.engine.CreateCloneAhead(context.Background(), s); err != nil {
 			return err
 		}
 	}

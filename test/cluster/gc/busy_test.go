@@ -100,7 +100,7 @@ func (b *bed) testRemovedByHand(t *testing.T) {
 	b.say(t, "%s", b.event(t, "default", "PersistentVolume", name, "VolumeNeedsAttention", "is gone, so no pod can mount it", "delete claim removed/data"))
 
 	s.pod("again", "data")
-	b.event(t, s.name, "Pod", "again", "FailedMount", "has served the volume before")
+	b.event(t, s.name, "Pod", "again", "FailedMount", "has had the volume before")
 	s.end("again")
 	s.deleteClaims("data")
 	b.persistentVolumeGone(t, name)

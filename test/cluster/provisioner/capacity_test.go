@@ -20,7 +20,7 @@ import (
 )
 
 // gib is what a volume of 1 GiB uses of its pool.
-var gib = volume.DeviceSize(volume.GiB, 0)
+var gib = volume.XFSDeviceSize(volume.GiB, 0)
 
 // within returns the size of the largest linear volume in that much space.
 func within(room volume.Bytes) volume.Bytes {

@@ -111,7 +111,7 @@ func (b *bed) testVolume(t *testing.T) {
 	require.Contains(t, got.Finalizers, "flexlvm.io/volume")
 	require.Greater(t, len(longNode), validation.LabelValueMaxLength)
 	require.Equal(t, pv.NodeLabelValue(longNode), got.Labels["flexlvm.io/node"])
-	require.Equal(t, strconv.FormatInt(int64(volume.DeviceSize(volume.GiB, 5000)), 10), got.Annotations["flexlvm.io/charged-bytes"])
+	require.Equal(t, strconv.FormatInt(int64(volume.XFSDeviceSize(volume.GiB, 5000)), 10), got.Annotations["flexlvm.io/charged-bytes"])
 	require.Equal(t, "immediate", got.Annotations["flexlvm.io/reclaim"])
 	require.Equal(t, "zero", got.Annotations["flexlvm.io/wipe"])
 	require.Equal(t, "release", got.Annotations["flexlvm.io/on-node-loss"])

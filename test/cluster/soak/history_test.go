@@ -95,7 +95,7 @@ func (c *claim) most() volume.Bytes {
 	return device(c.size)
 }
 
-func device(size volume.Bytes) volume.Bytes { return volume.DeviceSize(size, 0) }
+func device(size volume.Bytes) volume.Bytes { return volume.XFSDeviceSize(size, 0) }
 
 // A deed is a worker's next action.
 type deed int

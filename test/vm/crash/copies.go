@@ -86,7 +86,7 @@ func fullCopyStep(s volume.Spec) step {
 			}
 			ctx, cancel := bounded(w)
 			defer cancel()
-			if err := w.engine.MakeClone(ctx, s); err != nil {
+			if err := w.engine.CreateCloneAhead(ctx, s); err != nil {
 				return err
 			}
 			return w.mount(w.engine, s)

@@ -80,7 +80,7 @@ func cloneStep(s volume.Spec) step {
 		do: func(w *world) error {
 			ctx, cancel := bounded(w)
 			defer cancel()
-			if err := w.engine.MakeClone(ctx, s); err != nil {
+			if err := w.engine.CreateCloneAhead(ctx, s); err != nil {
 				return err
 			}
 			return w.mount(w.engine, s)

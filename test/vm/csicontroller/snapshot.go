@@ -141,8 +141,8 @@ func (c *controller) removeUnreferenced(ctx context.Context) error {
 	}
 	kept := false
 	for _, v := range all {
-		if v.State != volume.Unreferenced || v.Origin {
-			kept = kept || v.Origin
+		if v.State != volume.Unreferenced || v.HasSnapshots {
+			kept = kept || v.HasSnapshots
 			continue
 		}
 		if err := c.engine.Remove(ctx, node.Ref{Group: v.Group, Name: v.Name, Cluster: v.Cluster, Kind: v.Kind, UUID: v.UUID}); err != nil {
@@ -166,5 +166,5 @@ func (c *controller) restore(ctx context.Context, id string, spec *volume.Spec) 
 		return status.Errorf(codes.NotFound, "there is no snapshot %s", id)
 	}
 	spec.CloneOf = n
-	return c.engine.MakeClone(ctx, *spec)
+	return c.engine.CreateCloneAhead(ctx, *spec)
 }

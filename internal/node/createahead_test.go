@@ -23,13 +23,13 @@ func (d *deadlines) CommandContext(ctx context.Context, name string, args ...str
 	return d.Func.CommandContext(ctx, name, args...)
 }
 
-// No caller waits for Prepare, so its mkfs has a longer deadline than other programs, and than mkfs in a mount.
-func TestPrepareHasTime(t *testing.T) {
+// No caller waits for CreateAhead, so its mkfs has a longer deadline than other programs, and than mkfs in a mount.
+func TestCreateAheadHasTime(t *testing.T) {
 	run := &deadlines{Func: (&fakeGroup{}).run}
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, command.Programs{Unkillable: run, Killable: run})
 	require.NoError(t, err)
 	spec := cloneSpec()
 	spec.CloneOf = ""
-	require.Error(t, e.Prepare(t.Context(), spec, stillWanted))
-	require.Greater(t, time.Until(run.last), prepareDeadline/2)
+	require.Error(t, e.CreateAhead(t.Context(), spec, stillWanted))
+	require.Greater(t, time.Until(run.last), createAheadDeadline/2)
 }

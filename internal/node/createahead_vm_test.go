@@ -16,7 +16,7 @@ import (
 
 // A volume that is prepared is ready without a pod, is created once wherever a process was killed, and is the
 // same as one that its first mount creates.
-func TestPrepareKilledAfterEveryStep(t *testing.T) {
+func TestCreateAheadKilledAfterEveryStep(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("ahead", 16*volume.MiB)
 	target := m.target("a")
@@ -34,7 +34,7 @@ func TestPrepareKilledAfterEveryStep(t *testing.T) {
 		require.Equal(t, s.Size, size)
 		require.Zero(t, used)
 		require.Equal(t, s.Size, fill(t, target+"/data"))
-		require.NoError(t, m.Prepare(m.ctx(), s, stillWanted), "ready already")
+		require.NoError(t, m.CreateAhead(m.ctx(), s, stillWanted), "ready already")
 		require.Equal(t, fs, tagsOf(t, s.Name).FS, "it was not made anew")
 		require.NoError(t, m.Unmount(m.ctx(), target))
 	})
@@ -42,25 +42,25 @@ func TestPrepareKilledAfterEveryStep(t *testing.T) {
 }
 
 // A volume that this node has served and that is gone is never created again. In a group without room,
-// Prepare fails immediately, and leaves nothing.
-func TestPrepareMakesNothingAnewAndEvictsNothing(t *testing.T) {
+// CreateAhead fails immediately, and leaves nothing.
+func TestCreateAheadMakesNothingAnewAndEvictsNothing(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("served", 16*volume.MiB)
 	target := m.target("a")
-	require.NoError(t, m.Prepare(m.ctx(), s, stillWanted))
+	require.NoError(t, m.CreateAhead(m.ctx(), s, stillWanted))
 	require.NoError(t, m.tryMount(s, target))
 	require.NoError(t, os.WriteFile(target+"/data", []byte("precious"), 0o600))
-	require.NoError(t, m.Prepare(m.ctx(), s, stillWanted), "mounted")
+	require.NoError(t, m.CreateAhead(m.ctx(), s, stillWanted), "mounted")
 	require.NoError(t, m.Unmount(m.ctx(), target))
 	m.clear(s.Name)
 	for range 2 {
-		require.ErrorIs(t, m.Prepare(m.ctx(), s, stillWanted), ErrLost)
+		require.ErrorIs(t, m.CreateAhead(m.ctx(), s, stillWanted), ErrLost)
 		require.Empty(t, lvs())
 	}
 
-	m.roomPatience = time.Hour
+	m.roomTimeout = time.Hour
 	large := m.volume("large", volume.TiB)
-	require.ErrorIs(t, m.Prepare(m.ctx(), large, stillWanted), ErrNoSpace)
+	require.ErrorIs(t, m.CreateAhead(m.ctx(), large, stillWanted), ErrNoSpace)
 	require.Empty(t, lvs())
 	exists, err := m.records.exists(large.Group, large.Name)
 	require.NoError(t, err)
@@ -68,23 +68,23 @@ func TestPrepareMakesNothingAnewAndEvictsNothing(t *testing.T) {
 }
 
 // Nothing is created for a volume that is given up, nor again for a volume that is lost.
-func TestPrepareOfWhatNobodyWants(t *testing.T) {
+func TestCreateAheadOfWhatNobodyWants(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("ahead", 16*volume.MiB)
 	gone := errors.New("its PersistentVolume is gone")
-	require.ErrorIs(t, m.Prepare(m.ctx(), s, func(context.Context) error { return gone }), gone)
+	require.ErrorIs(t, m.CreateAhead(m.ctx(), s, func(context.Context) error { return gone }), gone)
 	require.Empty(t, lvs())
-	require.NoError(t, m.Prepare(m.ctx(), s, stillWanted))
+	require.NoError(t, m.CreateAhead(m.ctx(), s, stillWanted))
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
-	require.ErrorIs(t, m.Prepare(m.ctx(), s, stillWanted), ErrRefused)
+	require.ErrorIs(t, m.CreateAhead(m.ctx(), s, stillWanted), ErrRefused)
 	m.clear(s.Name)
-	require.Error(t, m.Prepare(m.ctx(), s, stillWanted))
+	require.Error(t, m.CreateAhead(m.ctx(), s, stillWanted))
 	require.Empty(t, lvs())
 
 	encrypted := m.volume("secret", 16*volume.MiB)
 	encrypted.Encrypted = true
-	require.ErrorIs(t, m.Prepare(m.ctx(), encrypted, stillWanted), ErrNoKey)
+	require.ErrorIs(t, m.CreateAhead(m.ctx(), encrypted, stillWanted), ErrNoKey)
 	copied := m.volume("copied", 16*volume.MiB)
 	copied.CloneOf = "ahead"
-	require.Error(t, m.Prepare(m.ctx(), copied, stillWanted))
+	require.Error(t, m.CreateAhead(m.ctx(), copied, stillWanted))
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Prepare creates a volume before its first mount, with its file system and its quota, as that mount would,
+// CreateAhead creates a volume before its first mount, with its file system and its quota, as that mount would,
 // and makes it ready. It calls wanted under the volume's lock, and stops with wanted's error. It leaves a
 // ready volume alone.
 //
-// Zeroing a raw block volume may take hours. After every holdTime Prepare yields the volume's lock, for
+// Zeroing a raw block volume may take hours. After every holdTime CreateAhead yields the volume's lock, for
 // example to its first mount or to its release, and then calls wanted again.
 //
-// An encrypted volume is created by its first mount, which brings the key, and a copy by MakeClone.
-func (e *Engine) Prepare(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error {
+// An encrypted volume is created by its first mount, which brings the key, and a copy by CreateCloneAhead.
+func (e *Engine) CreateAhead(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error {
 	if err := spec.Validate(); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (e *Engine) Prepare(ctx context.Context, spec volume.Spec, wanted func(cont
 	yielding := *e
 	yielding.yields = true
 	for started := false; ; {
-		err := yielding.prepareStep(ctx, spec, wanted)
+		err := yielding.createAheadStep(ctx, spec, wanted)
 		switch {
 		case errors.Is(err, errYielded):
 			started = true
@@ -48,13 +48,13 @@ func (e *Engine) Prepare(ctx context.Context, spec volume.Spec, wanted func(cont
 	}
 }
 
-// prepareDeadline bounds mkfs in Prepare, which no caller waits for. Mounts alone would never format a device
+// createAheadDeadline bounds mkfs in CreateAhead, which no caller waits for. Mounts alone would never format a device
 // for which mkfs needs longer than a mount may take. Meanwhile mounts of the volume wait.
-const prepareDeadline = 10 * time.Minute
+const createAheadDeadline = 10 * time.Minute
 
-// prepareStep prepares a volume, or zeroes part of it (errYielded).
-func (e *Engine) prepareStep(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error {
-	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)
+// createAheadStep creates a volume, or zeroes part of it (errYielded).
+func (e *Engine) createAheadStep(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error {
+	release, err := e.lockWithin(ctx, e.sourceLockTimeout, spec.Group, spec.Name)
 	if err != nil {
 		return err
 	}
@@ -62,19 +62,19 @@ func (e *Engine) prepareStep(ctx context.Context, spec volume.Spec, wanted func(
 	if err := wanted(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, prepareDeadline)
+	ctx, cancel := context.WithTimeout(ctx, createAheadDeadline)
 	defer cancel()
 	f, err := e.findOrCreate(ctx, spec, luks.Key{})
 	if err != nil || f.tags.State == volume.Ready {
 		return err
 	}
 	if f.tags.FSType == volume.Raw {
-		return e.publish(ctx, f)
+		return e.recordMountable(ctx, f)
 	}
 	fs, err := e.withQuota(ctx, f, spec)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = fs.Close() }()
-	return e.publish(ctx, f)
+	return e.recordMountable(ctx, f)
 }
