@@ -243,7 +243,8 @@ func (e *Engine) closeUnused(ctx context.Context, d lvm.Device) error {
 }
 
 // removeEmptyMapping removes a mapping that a killed program has left without a table. The kernel does not link it
-// to its volume; only its name does.
+// to its volume; only its name does. Since Linux 5.15 sysfs shows such a mapping only if it once had a table; only the
+// next mount removes others.
 func (e *Engine) removeEmptyMapping(ctx context.Context, m dm.Mapping) error {
 	d, err := volumeOfMapping(m.Name)
 	switch {
