@@ -38,8 +38,10 @@ func (e *Engine) Inventory(ctx context.Context) (inventory.Inventory, error) {
 		}
 	}
 	in.Pools = addThinPools(in.Pools, all.ThinPools)
+	copied := copiedGroups(all.Volumes)
 	for _, p := range pools {
 		observed := e.observePool(ctx, p)
+		observed.explainCopiedGroups(copied[p.UUID])
 		in.Pools = addDirectoryPool(in.Pools, p, observed.pool)
 		in.Volumes = append(in.Volumes, observed.volumes...)
 	}
