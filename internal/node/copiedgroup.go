@@ -43,7 +43,7 @@ func explainCopiedGroups(v *inventory.Volume, groups []volume.Group) {
 	if groups == nil {
 		return
 	}
-	v.Problem = withCopiedGroups(v.Problem, groups)
+	v.Problem, v.Copied = withCopiedGroups(v.Problem, groups), v.Problem == ""
 }
 
 // explainCopiedGroups adds to the descriptions of a directory pool's volumes that the pool exists in several groups, and

@@ -30,7 +30,9 @@ func TestCopiedGroup(t *testing.T) {
 	const problem = "the volume groups clone, flexlvm each hold a volume with its UUID, so one is a copy of the other (vgimportclone): take flexlvm's tag off the volumes of the copy (`lvchange --deltag flexlvm COPY`)"
 	require.Contains(t, all[0].Problem, problem)
 	require.Contains(t, all[0].Problem, `degraded: LVM says "partial"`)
+	require.False(t, all[0].Copied, "it has another problem")
 	require.Contains(t, all[1].Problem, problem)
+	require.True(t, all[1].Copied)
 	require.NotContains(t, all[2].Problem, "vgimportclone")
 
 	w.lv.Health = ""
@@ -68,6 +70,8 @@ func TestCopiedGroupWithADirectoryPool(t *testing.T) {
 	require.Empty(t, o.volumes[0].Problem)
 	o.explainCopiedGroups(groups)
 	require.Contains(t, o.volumes[0].Problem, "the volume groups clone, flexlvm each hold a volume with its UUID")
+	require.True(t, o.volumes[0].Copied)
+	require.False(t, o.volumes[1].Copied)
 	require.Contains(t, o.volumes[1].Problem, "odd; the volume groups clone, flexlvm")
 	require.Empty(t, o.pool.Directories.Unfit, "the original takes volumes as before")
 }
