@@ -17,6 +17,7 @@ import (
 const (
 	reasonDegraded      = "CopiesMissing"
 	reasonProblem       = "NeedsAttention"
+	reasonCopied        = "GroupCopied"
 	reasonDeviceMissing = "DeviceMissing"
 	reasonPoolFull      = "PoolFull"
 	reasonPoolUnfit     = "PoolUnfit"
@@ -51,6 +52,8 @@ func (s *service) NodeGetVolumeHealth(ctx context.Context, r *csi.NodeGetVolumeH
 	switch {
 	case v.Degraded:
 		add(csi.VolumeHealthErrorType_DEGRADED, reasonDegraded, v.Problem)
+	case v.Copied:
+		add(csi.VolumeHealthErrorType_DEGRADED, reasonCopied, v.Problem)
 	case v.Problem != "":
 		add(csi.VolumeHealthErrorType_INACCESSIBLE, reasonProblem, v.Problem)
 	}

@@ -44,6 +44,7 @@ func TestHealth(t *testing.T) {
 			{Group: "flexlvm", Name: "whole"},
 			{Group: "flexlvm", Name: "degraded", Degraded: true, Problem: "one copy is missing"},
 			{Group: "flexlvm", Name: "broken", Problem: "LVM says partial"},
+			{Group: "flexlvm", Name: "copied", Copied: true, Problem: "two groups have it"},
 			{Group: "flexlvm", Name: "thin", Shape: thin},
 		},
 	}
@@ -55,6 +56,7 @@ func TestHealth(t *testing.T) {
 		"whole":    nil,
 		"degraded": {csi.VolumeHealthErrorType_DEGRADED, "CopiesMissing"},
 		"broken":   {csi.VolumeHealthErrorType_INACCESSIBLE, "NeedsAttention"},
+		"copied":   {csi.VolumeHealthErrorType_DEGRADED, "GroupCopied"},
 		"thin":     {csi.VolumeHealthErrorType_DEGRADED, "PoolFull"},
 	} {
 		got, err := d.NodeGetVolumeHealth(t.Context(), &csi.NodeGetVolumeHealthRequest{VolumeId: "flexlvm/" + name})

@@ -257,7 +257,7 @@ func TestPlanRemoving(t *testing.T) {
 	require.Equal(t, volume.Name("a"), plan.Evictions[0].Volume.Name)
 	allocatable := plan.Pools[0].Allocatable
 
-	s.View.Removing = map[string]bool{s.View.Volumes[len(s.View.Volumes)-2].UUID: true} // a
+	s.View.Removing = map[string]bool{s.View.Volumes[len(s.View.Volumes)-2].ID(): true} // a
 	plan = s.Plan()
 	require.Equal(t, 40*volume.GiB, plan.Pools[0].Removing)
 	require.Equal(t, 30*volume.GiB, plan.Pools[0].Reclaimable)

@@ -74,7 +74,7 @@ func TestPlanLVMMetadata(t *testing.T) {
 		}, []string{}},
 		"one is being removed": {func(s thinScene) {
 			useMetadata(s.Scene, 0)
-			s.View.Removing = map[string]bool{"uuid-thin": true}
+			s.View.Removing = map[string]bool{evictiontest.GroupUUID + "/uuid-thin": true}
 		}, []string{}},
 		"a removal is to be finished": {func(s thinScene) { useMetadata(s.Scene, 0); s.Volume("doomed_a", volume.Doomed, 1) }, []string{}},
 		"one removal has failed": {func(s thinScene) {

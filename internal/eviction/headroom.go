@@ -152,7 +152,7 @@ func recentVolumes(view View, pool inventory.Pool) []*inventory.Volume {
 	for i := range view.Volumes {
 		v := &view.Volumes[i]
 		counts := pool.Holds(v) && v.Cluster == view.Cluster && v.State != "" && v.State != volume.Doomed
-		if counts && !view.Removing[v.UUID] && v.Kind != volume.Dataset && view.Now.Sub(v.Created) < recentAge {
+		if counts && !view.Removing[v.ID()] && v.Kind != volume.Dataset && view.Now.Sub(v.Created) < recentAge {
 			out = append(out, v)
 		}
 	}

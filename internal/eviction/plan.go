@@ -242,7 +242,7 @@ func (p *planner) classifyUnreferenced(v *inventory.Volume, pool *poolPlan) {
 
 // classifyDoomed counts a doomed volume, and its room if that is about to be free.
 func (p *planner) classifyDoomed(v *inventory.Volume, pool *poolPlan) {
-	pool.removing = pool.removing || p.view.Removing[v.UUID]
+	pool.removing = pool.removing || p.view.Removing[v.ID()]
 	if v.Problem != "" {
 		pool.unfinished = append(pool.unfinished, v)
 	}

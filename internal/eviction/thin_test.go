@@ -80,7 +80,7 @@ func TestThinAllocatable(t *testing.T) {
 		"its removal fails":                     {func(s thinScene) { s.thin("doomed_a", volume.Doomed, 10, evictiontest.WithProblem) }, all - 3*volume.GiB},
 		"its removal has failed and is retried": {func(s thinScene) {
 			s.thin("doomed_a", volume.Doomed, 10, evictiontest.WithProblem)
-			s.View.Removing = map[string]bool{"uuid-doomed_a": true}
+			s.View.Removing = map[string]bool{evictiontest.GroupUUID + "/uuid-doomed_a": true}
 		}, all},
 		"another cluster removes it": {func(s thinScene) {
 			s.thin("doomed_a", volume.Doomed, 10, func(v *inventory.Volume) { v.Cluster = "another" })
@@ -225,7 +225,7 @@ func TestThinMetadataEvicts(t *testing.T) {
 	require.Contains(t, s.Plan().Evictions[0].Message, "the metadata of thin pool flexlvm/thinpool is 85% full")
 	require.True(t, s.result(t).Pressure)
 
-	s.View.Removing = map[string]bool{"uuid-old": true}
+	s.View.Removing = map[string]bool{evictiontest.GroupUUID + "/uuid-old": true}
 	require.Empty(t, s.Plan().Evictions, "what that gives back is seen when it is gone")
 }
 

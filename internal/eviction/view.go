@@ -37,7 +37,7 @@ type View struct {
 	Users map[ClaimKey]string
 	// PodsKnown: Users is complete. Otherwise any volume may be in use.
 	PodsKnown bool
-	// Removing holds the UUIDs of volumes that are being removed, whatever their State is in the inventory.
+	// Removing holds the IDs of volumes that are being removed, whatever their State is in the inventory.
 	// Their room counts as about to be free, so that no other volume is evicted instead.
 	Removing map[string]bool
 	// StartsUntil is until when evictions that can wait are postponed; see Starts.
@@ -63,14 +63,14 @@ func (view View) staysGone(c *persistentvolume.Volume) bool {
 
 // isBeingRemoved reports whether a volume is being removed but was not doomed yet in the inventory.
 func (view View) isBeingRemoved(v *inventory.Volume) bool {
-	return v.State == volume.Unreferenced && view.Removing[v.UUID]
+	return v.State == volume.Unreferenced && view.Removing[v.ID()]
 }
 
 // aboutToBeFree reports whether the room of a volume is about to be free. That of a doomed volume is not if its
 // removal has failed and is not under way again, or if it is another cluster's: then nobody knows when it will be.
 func (view View) aboutToBeFree(v *inventory.Volume) bool {
 	if v.State == volume.Doomed {
-		return v.Cluster == view.Cluster && (v.Problem == "" || view.Removing[v.UUID])
+		return v.Cluster == view.Cluster && (v.Problem == "" || view.Removing[v.ID()])
 	}
 	return view.isBeingRemoved(v)
 }

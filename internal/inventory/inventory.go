@@ -145,12 +145,18 @@ type Volume struct {
 	// Outdated: the volume must not be used, because its copies are, or may be, out of date, as Problem says. Degraded is
 	// not set then.
 	Outdated bool `json:"outdated,omitempty"`
+	// Copied: the only problem is that another volume group has a volume with the same UUID. The volume can still be used.
+	Copied bool `json:"-"`
 	// SyncPercent is how much of a RAID volume is in sync, as LVM prints it.
 	SyncPercent string `json:"syncPercent,omitempty"`
 }
 
 // FullName returns the volume's group and name in the format that LVM's commands accept.
 func (v *Volume) FullName() string { return string(v.Group) + "/" + string(v.Name) }
+
+// ID returns what identifies the volume on this node: its UUID alone does not, because a copy of a volume group
+// (vgimportclone) has volumes with the same UUIDs.
+func (v *Volume) ID() string { return v.GroupUUID + "/" + v.UUID }
 
 // InUse reports whether the volume is open, in any mount namespace, or mounted.
 func (v *Volume) InUse() bool { return v.Open || len(v.Mounts) > 0 }

@@ -12,8 +12,8 @@ import (
 // GoneDisk returns the kernel's name of a disk that the device is mapped to and that no longer exists; empty if there
 // is none. If the disk has come back under another name, LVM shows it, but requests still go to the former one until
 // the mapping is reloaded. GoneDisk ignores the copies of RAID, which work without one of them and whose state LVM
-// reports, and what is below devices of other programs, such as the paths of multipath. It reads only sysfs; the state
-// may change right afterwards.
+// reports, and what is below devices of other programs, such as the paths of multipath. It does not notice a disk whose
+// successor has the same name at the same place in sysfs. It reads only sysfs; the state may change right afterwards.
 func (d Device) GoneDisk() (string, error) {
 	return goneDisk(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(d.Number), unix.Minor(d.Number)))
 }

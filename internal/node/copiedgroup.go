@@ -16,7 +16,7 @@ type identity [2]string
 
 func identityOf(lv lvm.LogicalVolume) identity { return identity{lv.GroupUUID, lv.UUID} }
 
-// copiedGroups returns the groups of the volumes that exist in several groups, by the volumes' UUIDs: vgimportclone
+// copiedGroups returns the groups of the volumes and directory pools that exist in several groups, by their UUIDs: vgimportclone
 // gives a copied group another UUID, but its volumes keep their UUIDs, names and tags.
 func copiedGroups(lvs []lvm.LogicalVolume) map[string][]volume.Group {
 	first, copied := map[string]lvm.LogicalVolume{}, map[string][]volume.Group{}
@@ -43,13 +43,36 @@ func explainCopiedGroups(v *inventory.Volume, groups []volume.Group) {
 	if groups == nil {
 		return
 	}
+	v.Problem, v.Copied = withCopiedGroups(v.Problem, groups), v.Problem == ""
+}
+
+// explainCopiedGroups adds to the descriptions of a directory pool's volumes that the pool exists in several groups, and
+// to that of a pool that takes no volumes, which may be the reason: the kernel mounts only one of the file systems.
+func (o *observedPool) explainCopiedGroups(groups []volume.Group) {
+	if groups == nil {
+		return
+	}
+	for i := range o.volumes {
+		explainCopiedGroups(&o.volumes[i], groups)
+	}
+	if unfit := &o.pool.Directories.Unfit; *unfit != "" {
+		*unfit = withCopiedGroups(*unfit, groups)
+	}
+}
+
+// withCopiedGroups adds to a problem, which may be empty, that these groups are copies of each other.
+func withCopiedGroups(problem string, groups []volume.Group) string {
 	names := make([]string, 0, len(groups))
 	for _, g := range groups {
 		names = append(names, string(g))
 	}
-	problem := fmt.Sprintf("the volume groups %s each hold a volume with its UUID, so one is a copy of the other (vgimportclone): take flexlvm's tag off the volumes of the copy (`lvchange --deltag %s COPY`), or detach its disks: see docs/backup.md#copies-of-a-nodes-disks", strings.Join(names, ", "), volume.TagOwned)
-	if v.Problem != "" {
-		problem = v.Problem + "; " + problem
+	which := "one is a copy of the other"
+	if len(groups) > 2 {
+		which = "all but one are copies"
 	}
-	v.Problem = problem
+	copied := fmt.Sprintf("the volume groups %s each hold a volume with its UUID, so %s (vgimportclone): take flexlvm's tag off the volumes of the copy (`lvchange --deltag %s COPY`), or detach its disks: see docs/backup.md#copies-of-a-nodes-disks", strings.Join(names, ", "), which, volume.TagOwned)
+	if problem == "" {
+		return copied
+	}
+	return problem + "; " + copied
 }

@@ -156,10 +156,13 @@ func (e *Engine) openContainer(ctx context.Context, d lvm.Device, tags volume.Ta
 		}
 		// A mapping without a table has the name; openContainerOf finds only those that have one.
 		removed, failed := dm.RemoveEmpty(ctx, e.host.Unkillable, name)
-		if failed != nil || !removed {
-			return errors.Join(err, failed)
+		switch {
+		case failed != nil:
+			e.log.WithError(failed).WithField("mapping", name).Warn("whether a killed call has left this mapping is unknown")
+		case !removed:
+			return err
 		}
-		return open()
+		return open() // also after a failure: the mapping may have vanished, and then it has no information
 	}
 	if tags.FSType != volume.Raw || tags.State == volume.Creating && tags.Clone == "" {
 		return openOverEmpty()

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -203,6 +204,38 @@ func TestOpenOverAnEmptyMapping(t *testing.T) {
 		require.Equal(t, opens, err == nil, "%s: %v", info, err)
 		if !opens {
 			require.ErrorIs(t, err, luks.ErrBusy)
+		}
+	}
+}
+
+// A mapping whose state dmsetup does not tell is not removed. The container is opened if the mapping has vanished.
+func TestOpenOverAnUnknownMapping(t *testing.T) {
+	d, tags := lvm.Device{Path: "/dev/mapper/g-a", VolumeUUID: "Zk2Q1s-8hVb-Pq1C-2dLc-9Xwq-TfKo-a1B2c3"}, encryptedTags(volume.Ready, lukstest.UUID)
+	key, err := luks.NewKey([]byte(strings.Repeat("k", luks.MinKey)))
+	require.NoError(t, err)
+	for _, vanishes := range []bool{false, true} {
+		opened := 0
+		host := commandtest.Func(func(argv ...string) (string, error) {
+			switch argv[0] + " " + argv[1] {
+			case "dmsetup info":
+				return "", errors.New("device does not exist")
+			case "cryptsetup open":
+				if opened++; opened == 1 || !vanishes {
+					return "", &testingexec.FakeExitError{Status: 5}
+				}
+			default:
+				t.Errorf("ran %s", argv)
+			}
+			return "", nil
+		})
+		e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, command.Programs{Unkillable: host, Killable: host})
+		require.NoError(t, err)
+		err = e.openContainer(t.Context(), d, tags, key)
+		require.Equal(t, 2, opened)
+		require.Equal(t, vanishes, err == nil, "%v", err)
+		if !vanishes {
+			require.ErrorIs(t, err, luks.ErrBusy)
+			require.NotContains(t, err.Error(), "does not exist")
 		}
 	}
 }

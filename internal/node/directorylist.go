@@ -36,7 +36,7 @@ func (e *Engine) observePool(ctx context.Context, lv lvm.LogicalVolume) observed
 	}
 	if err == nil {
 		out.pool.Size = t.Size
-		err = e.withPool(ctx, lv.Group, lv.Name, func(p *directoryPool) error { return e.observeOpenPool(ctx, p, &out) })
+		err = explainDeviceError(lv, e.withPool(ctx, lv.Group, lv.Name, func(p *directoryPool) error { return e.observeOpenPool(ctx, p, &out) }))
 	}
 	out.pool.Directories.Known = err == nil
 	if err != nil {

@@ -73,7 +73,7 @@ func (e *Engine) exists(ctx context.Context, spec volume.Spec) (bool, error) {
 	if errors.Is(err, lvm.ErrNoVolume) {
 		return false, nil
 	}
-	return err == nil, err
+	return err == nil, e.explainGroup(ctx, spec, err)
 }
 
 // openFromRecord opens the volume from this node's record and the kernel's state alone, and returns errAskLVM in

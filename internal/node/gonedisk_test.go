@@ -82,3 +82,12 @@ func TestInventoryOfAGoneDisk(t *testing.T) {
 		}
 	}
 }
+
+// A directory pool that cannot be read has the remedy as well.
+func TestDeviceErrorOfADirectoryPool(t *testing.T) {
+	e, g, _ := batchOfTwo(t, func(*fakeGroup) {})
+	tags := volume.DirectoryPool{State: volume.Ready, FS: sourceTags().FS, Size: 64 * volume.MiB}
+	pool := lvm.LogicalVolume{Group: "flexlvm", Name: "dirs", UUID: "uuid-dirs", Tags: tags.Strings(), Shape: volume.Shape{Layout: volume.Linear}}
+	g.report = fmt.Errorf("read superblock: %w", unix.EIO)
+	require.Contains(t, e.observePool(t.Context(), pool).pool.Directories.Unfit, "run `lvchange --refresh flexlvm/dirs` once nothing has the volume mounted")
+}

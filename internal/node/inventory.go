@@ -34,12 +34,14 @@ func (e *Engine) Inventory(ctx context.Context) (inventory.Inventory, error) {
 	for i := range in.Volumes {
 		if v := &in.Volumes[i]; v.State == volume.Ready && in.Exported(v) {
 			v.Problem = fmt.Sprintf("its volume group is exported, so no pod can mount it until `vgimport %s`", v.Group)
-			v.Degraded, v.Outdated = false, false
+			v.Degraded, v.Outdated, v.Copied = false, false, false
 		}
 	}
 	in.Pools = addThinPools(in.Pools, all.ThinPools)
+	copied := copiedGroups(all.Volumes)
 	for _, p := range pools {
 		observed := e.observePool(ctx, p)
+		observed.explainCopiedGroups(copied[p.UUID])
 		in.Pools = addDirectoryPool(in.Pools, p, observed.pool)
 		in.Volumes = append(in.Volumes, observed.volumes...)
 	}

@@ -20,6 +20,7 @@ func (e *Engine) List(ctx context.Context) ([]inventory.Volume, error) {
 	if err != nil {
 		return nil, err
 	}
+	copied := copiedGroups(lvs)
 	pools, lvs := splitPools(lvs)
 	all, err := e.describeAll(ctx, lvs)
 	if err != nil {
@@ -27,6 +28,7 @@ func (e *Engine) List(ctx context.Context) ([]inventory.Volume, error) {
 	}
 	for _, p := range pools {
 		seen := e.observePool(ctx, p)
+		seen.explainCopiedGroups(copied[p.UUID])
 		all = append(all, seen.volumes...)
 		if pool, ill := seen.problemEntry(p); ill {
 			all = append(all, pool)

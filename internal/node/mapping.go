@@ -256,7 +256,9 @@ func (e *Engine) removeEmptyMapping(ctx context.Context, m dm.Mapping) error {
 		defer release()
 	case !errors.Is(err, lvm.ErrNoDevice):
 		return err
-	default: // the volume is inactive or gone, so no call can be creating the mapping
+	default:
+		// The volume was inactive or gone when the devices were listed, so no call was creating the mapping. A call that has
+		// activated the volume since fails if it loses its mapping here, and is retried.
 	}
 	_, onNothing := dm.ByNumber(dm.Sys, m.Number)
 	if !errors.Is(onNothing, dm.ErrOnNothing) {

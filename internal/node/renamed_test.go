@@ -51,6 +51,8 @@ func TestRenamedGroup(t *testing.T) {
 	reader.GroupUUID = oneGroupUUID
 	snapshot := spec
 	snapshot.Kind, snapshot.CloneOf = volume.Snapshot, "source"
+	clone := spec
+	clone.CloneOf = "source"
 	for name, groups := range map[string][]string{"renamed": {fast}, "renamed, and another has its former name": {fast, empty}} {
 		for _, recorded := range []bool{false, true} {
 			e := groupsOnly(t, groups...)
@@ -63,6 +65,7 @@ func TestRenamedGroup(t *testing.T) {
 			}
 			for call, err := range map[string]error{
 				"mount":           e.Mount(t.Context(), spec, MountRequest{Target: t.TempDir()}),
+				"mount of clone":  e.Mount(t.Context(), clone, MountRequest{Target: t.TempDir()}),
 				"mount by reader": e.Mount(t.Context(), reader, MountRequest{Target: t.TempDir()}),
 				"growth":          e.Expand(t.Context(), spec, volume.GiB),
 				"snapshot":        findErr,

@@ -26,7 +26,7 @@ func (d *Daemon) heal(ctx context.Context, in inventory.Inventory) {
 		if v.Cluster != d.cluster || !mayHeal(v, now) || in.Exported(&v) {
 			continue
 		}
-		if d.healRetries.waits(v.UUID, now) {
+		if d.healRetries.waits(v.ID(), now) {
 			continue
 		}
 		if ctx.Err() != nil || time.Now().After(deadline) {
@@ -37,20 +37,22 @@ func (d *Daemon) heal(ctx context.Context, in inventory.Inventory) {
 		// with exponential backoff.
 		err := d.engine.Heal(ctx, refOf(v))
 		now = d.cfg.Now() // Heal may have taken longer than the delay
-		b := d.healRetries.add(v.UUID, now, "")
-		if err != nil && d.dedupe.note("heal "+v.UUID, err.Error(), now) {
+		b := d.healRetries.add(v.ID(), now, "")
+		if err != nil && d.dedupe.note("heal "+v.ID(), err.Error(), now) {
 			log.Error(err, "A volume could not be repaired; it is retried", "volume", eviction.KeyOf(&v).String(), "in", b.delay)
 		}
 	}
 }
 
-// mayHeal reports whether Heal may repair a volume. It cannot restore lost mirror copies.
+// mayHeal reports whether Heal may repair a volume. It cannot restore lost mirror copies, nor choose between the copies of
+// a group.
 func mayHeal(v inventory.Volume, now time.Time) bool {
+	repairable := v.Problem != "" && !v.Degraded && !v.Copied
 	switch v.State {
 	case volume.Ready:
-		return !v.Active || v.Problem != "" && !v.Degraded
+		return !v.Active || repairable
 	case volume.Unreferenced:
-		return v.Active && v.Problem != "" && !v.Degraded
+		return v.Active && repairable
 	case volume.Creating:
 		return now.Sub(v.Created) > firstMountGrace
 	}

@@ -122,10 +122,10 @@ func (d *Daemon) marked(now time.Time, all []inventory.Volume, removing map[stri
 	out := make([]inventory.Volume, len(all))
 	copy(out, all)
 	for i := range out {
-		if removing[out[i].UUID] {
+		if removing[out[i].ID()] {
 			out[i].Problem = "" // the removal changed it while the inventory was taken
 		}
-		b, failed := d.removalRetries.failed(idOf(out[i]))
+		b, failed := d.removalRetries.failed(out[i].ID())
 		if failed && (now.Before(b.until) || out[i].State == volume.Doomed) && out[i].Problem == "" {
 			out[i].Problem = fmt.Sprintf("removing it has failed (%s); it is retried", b.why)
 		}
@@ -133,21 +133,21 @@ func (d *Daemon) marked(now time.Time, all []inventory.Volume, removing map[stri
 	return out
 }
 
-// removing returns the UUIDs of the volumes that are being removed: a removal queue is working on them, or has
+// removing returns the IDs of the volumes that are being removed: a removal queue is working on them, or has
 // removed them since the inventory was taken. It includes volumes whose removal has failed once: the retry may
 // succeed, and a volume that is evicted instead is lost permanently.
 func (d *Daemon) removing(now time.Time, all []inventory.Volume) map[string]bool {
 	out := map[string]bool{}
 	for _, j := range d.atWork() {
-		out[j.volume.UUID] = true
+		out[j.volume.ID()] = true
 	}
 	for i := range all {
-		id := all[i].UUID
-		b, failed := d.removalRetries.failed(idOf(all[i]))
+		id := all[i].ID()
+		b, failed := d.removalRetries.failed(id)
 		switch {
 		case failed && b.times > 1:
 			delete(out, id) // nobody knows when its room is free
-		case d.removed.has(idOf(all[i])), failed && (now.Before(b.until) || all[i].State == volume.Doomed):
+		case d.removed.has(id), failed && (now.Before(b.until) || all[i].State == volume.Doomed):
 			out[id] = true
 		}
 	}
@@ -166,13 +166,13 @@ func orphanNames(r eviction.Result) map[eviction.Key]bool {
 func (d *Daemon) forgetGone(in inventory.Inventory) {
 	there, ids := make(map[string]bool, len(in.Volumes)), make(map[string]bool, len(in.Volumes))
 	for _, v := range in.Volumes {
-		there[v.UUID], ids[idOf(v)] = true, true
+		there[v.UUID], ids[v.ID()] = true, true
 	}
 	d.removalRetries.keepOnly(ids)
 	d.unanswered.keepOnly(ids)
 	d.keptElsewhere.keepOnly(there)
 	d.keptChecked.keepOnly(there)
-	d.healRetries.keepOnly(there)
+	d.healRetries.keepOnly(ids)
 	d.removed.keepOnly(ids)
 	d.trimRetries.keepOnly(there)
 	d.releasedClaims.keepOnly(func(uuid string, pool volume.PoolName) bool { return there[uuid] || mayHoldUnseen(in, pool) })

@@ -132,8 +132,8 @@ func (d *Daemon) ensureNodeStorage(ctx context.Context) (*flexlvmv1.NodeStorage,
 func (d *Daemon) healing(f observation) map[string]bool {
 	out := map[string]bool{}
 	for _, v := range f.inventory.Volumes {
-		if mayHeal(v, f.at) && d.healRetries.times(v.UUID) < 3 && !f.inventory.Exported(&v) {
-			out[v.UUID] = true
+		if mayHeal(v, f.at) && d.healRetries.times(v.ID()) < 3 && !f.inventory.Exported(&v) {
+			out[v.ID()] = true
 		}
 	}
 	return out

@@ -109,7 +109,7 @@ func (d *Daemon) clearUnanswered(id string, err error) {
 // counts as wanted from now on. A volume about which the API server has not answered is not replaced by another
 // eviction.
 func (d *Daemon) noteRefused(ctx context.Context, j job, r *refusal) {
-	id, now := idOf(j.volume), d.cfg.Now()
+	id, now := j.volume.ID(), d.cfg.Now()
 	var again retry
 	switch r.kind {
 	case refusedKept:

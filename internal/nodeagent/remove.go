@@ -16,10 +16,6 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// idOf returns what identifies a volume on this node: its UUID alone does not, because a copy of a volume group
-// (vgimportclone) has volumes with the same UUIDs.
-func idOf(v inventory.Volume) string { return v.GroupUUID + "/" + v.UUID }
-
 // uuidSet is a set of UUIDs, or of other identities. It may be used from several goroutines.
 type uuidSet struct {
 	mu  sync.Mutex
@@ -142,14 +138,14 @@ func (d *Daemon) jobs(ctx context.Context, f observation) []job {
 	busy := d.announceCommitted(ctx, f)
 	var out []job
 	add := func(v inventory.Volume, e *eviction.Eviction) {
-		if busy[v.UUID] || d.removed.has(idOf(v)) || d.tooEarly(idOf(v), f.at) {
+		if busy[v.ID()] || d.removed.has(v.ID()) || d.tooEarly(v.ID(), f.at) {
 			return
 		}
 		j := job{volume: v, eviction: e, judged: f.objects[string(v.Name)], announced: &sync.Once{}}
 		if ref, known := d.releasedClaims.of(v.UUID); known {
 			j.claimant = &ref
 		}
-		if begun, known := d.failedEvictions.of(v.UUID); known {
+		if begun, known := d.failedEvictions.of(v.ID()); known {
 			j.announced = begun.announced // a volume's eviction is announced once, however often its removal is tried
 			if e == nil || begun.orphan() {
 				j.eviction, j.claimant = begun.eviction, begun.claimant
@@ -189,14 +185,14 @@ func (d *Daemon) mayEvictOrphan() bool {
 	return d.history.allReported()
 }
 
-// announceCommitted returns the UUIDs of the volumes that the removal queues are working on. It also
+// announceCommitted returns the IDs of the volumes that the removal queues are working on. It also
 // announces evictions that are committed while the volume is still being wiped, which may take hours.
 func (d *Daemon) announceCommitted(ctx context.Context, f observation) map[string]bool {
 	busy := map[string]bool{}
 	for _, j := range d.atWork() {
-		busy[j.volume.UUID] = true
+		busy[j.volume.ID()] = true
 		for _, v := range f.inventory.Volumes {
-			if v.UUID == j.volume.UUID && v.State == volume.Doomed && j.eviction != nil {
+			if v.ID() == j.volume.ID() && v.State == volume.Doomed && j.eviction != nil {
 				j.announced.Do(func() { d.announceEvicted(ctx, j) })
 			}
 		}
@@ -225,7 +221,7 @@ func (d *Daemon) remove(ctx context.Context, jobs []job) {
 
 // removedOrNot records and reports the outcome of a job.
 func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
-	d.clearUnanswered(idOf(j.volume), err)
+	d.clearUnanswered(j.volume.ID(), err)
 	if err == nil {
 		d.noteRemoved(ctx, j)
 		return
@@ -242,7 +238,7 @@ func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 	d.failedEvictions.note(j)
 	why, waits := brief(err), false
 	if errors.Is(err, node.ErrSyncing) {
-		before, _ := d.removalRetries.failed(idOf(j.volume))
+		before, _ := d.removalRetries.failed(j.volume.ID())
 		why += " (" + inSyncText(j.volume.SyncPercent) + ")"
 		// Without progress since the last attempt, it counts as failed. The kernel reports progress only every five
 		// minutes, or every sixteenth of the volume, so only attempts that are as rare as they get are compared.
@@ -251,7 +247,7 @@ func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 	if !waits {
 		d.out.Metrics.removalFailed()
 	}
-	d.announceNotRemoved(ctx, j.volume, err, d.removalRetries.add(idOf(j.volume), d.cfg.Now(), why))
+	d.announceNotRemoved(ctx, j.volume, err, d.removalRetries.add(j.volume.ID(), d.cfg.Now(), why))
 }
 
 // inSyncText says how much of a mirror is in sync. percent is LVM's; empty: unknown.
@@ -266,9 +262,9 @@ func (d *Daemon) noteRemoved(ctx context.Context, j job) {
 	if !j.directory() { // LVM has no part in a directory's removal
 		d.proven.add(j.volume.GroupUUID)
 	}
-	d.removalRetries.clear(idOf(j.volume))
-	d.removed.add(idOf(j.volume))
-	d.failedEvictions.drop(j.volume.UUID)
+	d.removalRetries.clear(j.volume.ID())
+	d.removed.add(j.volume.ID())
+	d.failedEvictions.drop(j.volume.ID())
 	d.dedupe.end("removal " + j.volume.UUID)
 	j.announced.Do(func() {
 		if j.eviction == nil {

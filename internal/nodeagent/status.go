@@ -213,10 +213,10 @@ func orphanStatus(r eviction.Result, healing map[string]bool) []flexlvmv1.Orphan
 	seen := map[string]bool{}
 	for _, o := range r.Orphans {
 		all = append(all, o.Volume)
-		seen[o.Volume.UUID] = true
+		seen[o.Volume.ID()] = true
 	}
 	for _, v := range r.Problems {
-		if !seen[v.UUID] && !healing[v.UUID] {
+		if !seen[v.ID()] && !healing[v.ID()] {
 			all = append(all, v)
 		}
 	}
