@@ -116,3 +116,36 @@ func TestRestoredContentIsNotReplaced(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "first", string(got))
 }
+
+// A program may take away the permission to read a fetched file. Only its object is refused.
+func TestFileThatMayNotBeRead(t *testing.T) {
+	b := refusing(t)
+	d, err := destination.Open(b.dest)
+	require.NoError(t, err)
+	defer d.Close()
+	m, err := openManifest(d)
+	require.NoError(t, err)
+	defer m.Close()
+	r := &run{Config: b.config("s3://bucket/set/"), dest: d, manifest: m, progress: NewProgress(ReadyAfter{})}
+	e := m.entries["a"]
+	require.NoError(t, os.Chmod(filepath.Join(b.dest, "a"), 0))
+
+	back := asNobody()
+	_, err = r.checkReplaceable(t.Context(), e.object())
+	back()
+	require.ErrorIs(t, err, store.ErrInTheWay)
+	require.ErrorContains(t, err, "a is in the way: it may not be read, so whether it was changed here is not known; ")
+	require.Equal(t, store.Denied, store.Classify(err))
+
+	e.ETagMismatch = true
+	m.entries["a"] = e
+	r.progress.countVerified(store.CheckMD5)
+	back = asNobody()
+	err = r.rejectMismatches(t.Context(), []store.Object{{Key: "set/a", Path: "a"}})
+	back()
+	require.NoError(t, err)
+	require.Empty(t, r.failures)
+	require.Len(t, r.refused, 1)
+	require.Equal(t, "set/a", r.refused[0].Key)
+	require.FileExists(t, filepath.Join(b.dest, "a"))
+}

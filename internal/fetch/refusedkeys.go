@@ -114,14 +114,17 @@ func (r *run) isNoted(path string) bool {
 
 // checkReplaceable returns what the path of a received object holds: pathEmpty or pathFetched. It fails if a program has
 // changed or created something there. The file is read, because a program may keep its size and set its time back
-// (`cp -p`, `rsync -t`).
+// (`cp -p`, `rsync -t`). If it may not be read, which a program can cause with chmod, the error is fs.ErrPermission, too.
 func (r *run) checkReplaceable(ctx context.Context, o store.Object) (pathState, error) {
 	other, err := r.hasOtherContent(ctx, o)
 	state := pathChanged
 	if err == nil && !other {
 		state, err = r.stateOf(o)
 	}
-	if err == nil && state == pathChanged {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		err = fmt.Errorf("%s %w: it may not be read, so whether it was changed here is not known; make it readable for fetch, remove it, or move it elsewhere: %w", o.Path, store.ErrInTheWay, err)
+	case err == nil && state == pathChanged:
 		err = fmt.Errorf("%s %w: it was changed or created here, perhaps while its object was fetched; remove it, or move it elsewhere", o.Path, store.ErrInTheWay)
 	}
 	return state, err
