@@ -79,7 +79,7 @@ func (d *Doctor) checkDriver(ctx context.Context) []Finding {
 // them elsewhere, and the only `flexlvm` on the node may be the driver that is missing or broken.
 func (d *Doctor) installAdvice() string {
 	if d.cfg.InDaemon {
-		return "see the log of the node's pod of DaemonSet flexlvm-installer; delete the pod to install its driver again"
+		return "see the log of the node's pod of DaemonSet flexlvm-installer (no pod: its node selector or tolerations exclude the node); delete the pod to install its driver again"
 	}
 	if dir := d.cfg.Place.PluginDir(); dir != install.DefaultPluginDir {
 		return fmt.Sprintf("run `flexlvm install --plugin-dir %s`", argument(dir, "DIR"))

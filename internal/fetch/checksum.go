@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 	"time"
@@ -89,7 +90,7 @@ func (r *run) hasHashETags() bool {
 
 // rejectMismatches fails the objects whose ETags do not match their content, and which were accepted before another object
 // showed that the source's ETags are hashes. It removes their files, so that the next run fetches them again. Files that
-// were changed here stay.
+// were changed here stay, and so do those that may not be read, whose objects are refused.
 func (r *run) rejectMismatches(ctx context.Context, objects []store.Object) error {
 	if r.Checksum == ChecksumNone || !r.hasHashETags() {
 		return nil
@@ -101,7 +102,10 @@ func (r *run) rejectMismatches(ctx context.Context, objects []store.Object) erro
 		}
 		fetched := e.object()
 		fetched.Key = o.Key
-		if _, err := r.checkReplaceable(ctx, fetched); errors.Is(err, store.ErrInTheWay) {
+		if _, err := r.checkReplaceable(ctx, fetched); errors.Is(err, fs.ErrPermission) {
+			r.noteRefusal(Refusal{o.Key, fmt.Sprintf("the fetched content did not match the ETag: %v", err)})
+			continue
+		} else if errors.Is(err, store.ErrInTheWay) {
 			r.Log.WithError(err).WithField("key", o.Key).Warn("The fetched content did not match the ETag")
 			continue
 		} else if err != nil {

@@ -68,23 +68,31 @@ type journal struct {
 	log *jsonLog
 }
 
-// openJournal reads what earlier runs have left, by path: for each object, the notes about its latest
-// temporary file.
-func openJournal(d *destination.Dir) (*journal, map[string]*leftovers, error) {
-	left := make(map[string]*leftovers)
+// openJournal reads what earlier runs have left, by path: for each object, the notes about each of its temporary files, in
+// the order of receipt.
+func openJournal(d *destination.Dir) (*journal, map[string][]*leftovers, error) {
+	noted := make(map[string][]*leftovers)
 	l, err := openLog(d.Root, destination.JournalFile, func(line []byte) {
 		n, good := parseNote(line)
 		if !good {
 			return
 		}
-		r := left[n.Path]
+		r := latest(noted[n.Path])
 		if r == nil || r.temp != n.Temp {
 			r = &leftovers{temp: n.Temp}
-			left[n.Path] = r
+			noted[n.Path] = append(noted[n.Path], r)
 		}
 		r.notes = append(r.notes, n)
 	})
-	return &journal{log: l}, left, err
+	return &journal{log: l}, noted, err
+}
+
+// latest returns the last one; nil if there is none.
+func latest(all []*leftovers) *leftovers {
+	if len(all) == 0 {
+		return nil
+	}
+	return all[len(all)-1]
 }
 
 // of returns r if it is about exactly this object, else nil.

@@ -82,38 +82,49 @@ func (r *run) stateOf(o store.Object) (pathState, error) {
 	case err != nil:
 		return pathChanged, fmt.Errorf("check %s: %w", o.Path, err)
 	}
-	if e, known := r.manifest.entries[o.Path]; known && e.describes(info) || r.isNoted(o) {
+	if e, known := r.manifest.entries[o.Path]; known && e.describes(info) || r.isNoted(o.Path) {
 		return pathFetched, nil
 	}
 	return pathChanged, nil
 }
 
-// isNoted reports whether the path of an object holds exactly the content that the journal describes. A killed run may
-// have fetched the file, and not entered it into the manifest. That the journal names the object is not enough: a program
-// may have changed the file since, or created one while only a part was received.
-func (r *run) isNoted(o store.Object) bool {
-	left := r.leftovers[o.Path].of(o)
-	if left == nil {
+// isNoted reports whether a path holds exactly the content of an object that the journal describes, also if the object has
+// changed since. A killed run may have fetched the file, and not entered it into the manifest. That the journal names the
+// path is not enough: a program may have changed the file since, or created one while only a part was received. Notes that
+// are older than the manifest's entry do not count: that content was replaced, so a program has restored it.
+func (r *run) isNoted(path string) bool {
+	all := r.noted[path]
+	if len(all) == 0 {
 		return false
 	}
+	e, known := r.manifest.entries[path]
 	w := &worker{run: r, buf: make([]byte, maxBuffer)}
-	file, is := w.openPublished(o, left)
-	if is {
-		_ = file.Close() // it was only read
+	for _, left := range slices.Backward(all) {
+		o := left.notes[0].object()
+		if file, is := w.openPublished(o, left); is {
+			_ = file.Close() // it was only read
+			return true
+		}
+		if known && e.object().Same(o) {
+			break
+		}
 	}
-	return is
+	return false
 }
 
 // checkReplaceable returns what the path of a received object holds: pathEmpty or pathFetched. It fails if a program has
 // changed or created something there. The file is read, because a program may keep its size and set its time back
-// (`cp -p`, `rsync -t`).
+// (`cp -p`, `rsync -t`). If it may not be read, which a program can cause with chmod, the error is fs.ErrPermission, too.
 func (r *run) checkReplaceable(ctx context.Context, o store.Object) (pathState, error) {
 	other, err := r.hasOtherContent(ctx, o)
 	state := pathChanged
 	if err == nil && !other {
 		state, err = r.stateOf(o)
 	}
-	if err == nil && state == pathChanged {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		err = fmt.Errorf("%s %w: it may not be read, so whether it was changed here is not known; make it readable for fetch, remove it, or move it elsewhere: %w", o.Path, store.ErrInTheWay, err)
+	case err == nil && state == pathChanged:
 		err = fmt.Errorf("%s %w: it was changed or created here, perhaps while its object was fetched; remove it, or move it elsewhere", o.Path, store.ErrInTheWay)
 	}
 	return state, err
@@ -138,5 +149,5 @@ func (r *run) hasOtherContent(ctx context.Context, o store.Object) (bool, error)
 	if err := store.HashInto(ctx, crc, file, make([]byte, maxBuffer)); err != nil {
 		return false, fmt.Errorf("read %s: %w", o.Path, err)
 	}
-	return store.Encode(crc.Sum(nil)) != e.CRC64 && !r.isNoted(o), nil
+	return store.Encode(crc.Sum(nil)) != e.CRC64 && !r.isNoted(o.Path), nil
 }

@@ -67,6 +67,9 @@ type run struct {
 	selection store.Selection
 	manifest  manifest
 	journal   *journal
+	// noted is what earlier runs have noted in the journal, by path, see isNoted; leftovers is the latest of it, without
+	// what prepare has removed.
+	noted     map[string][]*leftovers
 	leftovers map[string]*leftovers
 	progress  *Progress
 	commit    *committer
@@ -140,10 +143,14 @@ func (r *run) run(ctx context.Context) error {
 	} else if done {
 		return r.endComplete(ctx)
 	}
-	if r.journal, r.leftovers, err = openJournal(r.dest); err != nil {
+	if r.journal, r.noted, err = openJournal(r.dest); err != nil {
 		return err
 	}
 	defer r.journal.log.Close()
+	r.leftovers = make(map[string]*leftovers, len(r.noted))
+	for path, all := range r.noted {
+		r.leftovers[path] = latest(all)
+	}
 	switch done, err := r.unpack(ctx); {
 	case err != nil:
 		return err

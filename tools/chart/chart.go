@@ -180,7 +180,7 @@ func (c *chart) addFlags(o object, main map[string]any, m *placeholders, note fu
 		extend := func(added []string, condition string) {
 			fixedList = fmt.Sprintf("(concat %s (ternary (list%s) list %s))", fixedList, quoted(added), condition)
 		}
-		extend([]string{"--door=csi"}, `(and $.Values.csi.install (not $.Values.installer.install) (not (hasKey $.Values.provisioner.flags "door")))`)
+		extend([]string{"--door=csi"}, `(and $.Values.csi.install (not $.Values.installer.install) (kindIs "invalid" (index ($.Values.provisioner.flags | default dict) "door")))`)
 		for _, s := range c.from.sidecars {
 			extend(s.flags(), anyInstalled(s.key))
 		}

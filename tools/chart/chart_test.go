@@ -195,6 +195,8 @@ func TestPortOfMetrics(t *testing.T) {
 		"gc.flags.address={:9808,[::]:9907}": {9907, 8080},
 		"gc.flags.address=null":              {9809, 8080},
 		"gc.flags.address=:0":                {9809, 8080},
+		"gc.flags=null":                      {9809, 8080},
+		"provisioner.flags=null":             {9809, 8080},
 		"provisioner.flags.address=:9080":    {9809, 9080},
 	} {
 		got := rendered(t, "--set", set)

@@ -96,7 +96,10 @@ func TestCSIAlone(t *testing.T) {
 	const alone = "csi.install=true,installer.install=false"
 	require.Equal(t, []any{"--loader-image=$(IMAGE)", "--door=csi"}, args(alone))
 	require.Equal(t, []any{"--loader-image=$(IMAGE)", "--door=flex"}, args(alone+",provisioner.flags.door=flex"))
+	require.Equal(t, []any{"--loader-image=$(IMAGE)", "--door=csi"}, args(alone+",provisioner.flags=null"))
+	require.Equal(t, []any{"--loader-image=$(IMAGE)", "--door=csi"}, args(alone+",provisioner.flags.door=null"))
 	require.Equal(t, []any{"--loader-image=$(IMAGE)"}, args("csi.install=true"))
+	require.Equal(t, []any{"--loader-image=$(IMAGE)"}, args("csi.install=true,provisioner.flags.door=null"))
 	require.Equal(t, []any{"--loader-image=$(IMAGE)"}, args("installer.install=false"), "the driver is installed otherwise")
 
 	notes := func(set string) string {

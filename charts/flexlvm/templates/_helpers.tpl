@@ -16,9 +16,15 @@
 {{- end }}
 {{- end }}
 
-{{/* Arguments: those that are fixed, then flags in the order of the manifests, then those that were added. */}}
+{{/* Arguments: those that are fixed, then flags in the order of the manifests, then those that were added. Helm removes
+     a value that is null and has a default, also the map flags itself, but keeps a null without a default. */}}
 {{- define "flexlvm.flags" -}}
-{{- $flags := .flags -}}
+{{- $flags := dict -}}
+{{- range $name, $value := .flags }}
+{{- if not (kindIs "invalid" $value) }}
+{{- $_ := set $flags $name $value }}
+{{- end }}
+{{- end }}
 {{- $order := .order -}}
 {{- range .fixed }}
 - {{ . | quote }}
@@ -37,7 +43,7 @@
 
 {{/* The port of the flag address, of which the last one counts; the default without the flag, or if it names no port. */}}
 {{- define "flexlvm.port" -}}
-{{- $address := get .flags "address" -}}
+{{- $address := get (.flags | default dict) "address" -}}
 {{- if kindIs "slice" $address -}}
 {{- $address = last $address -}}
 {{- end -}}
