@@ -41,7 +41,7 @@ func TestUndeleteOfWhatWasNeverFinished(t *testing.T) {
 	for name, unfinished := range map[string]func(*inventory.Volume){
 		"creating":    func(v *inventory.Volume) { v.State = volume.Creating },
 		"half a copy": func(v *inventory.Volume) { v.CloneOfFS = "another" },
-		"half zeroed": func(v *inventory.Volume) { v.PartlyZeroed = true },
+		"partly zeroed": func(v *inventory.Volume) { v.PartlyZeroed = true },
 	} {
 		s := evictiontest.New()
 		s.Volume("data", volume.Unreferenced, 90, func(v *inventory.Volume) { v.FS = fsUUID }, unfinished)

@@ -97,7 +97,7 @@ func (r *run) rejectMismatches(ctx context.Context, objects []store.Object) erro
 	}
 	for _, o := range objects {
 		e, known := r.manifest.entries[o.Path]
-		if !known || !e.ETagMismatch {
+		if !known || !e.ETagMismatch || !e.object().Same(o) {
 			continue
 		}
 		fetched := e.object()
@@ -109,6 +109,9 @@ func (r *run) rejectMismatches(ctx context.Context, objects []store.Object) erro
 			r.Log.WithError(err).WithField("key", o.Key).Warn("The fetched content did not match the ETag")
 			continue
 		} else if err != nil {
+			return err
+		}
+		if err := r.journal.drop(e.Path); err != nil {
 			return err
 		}
 		if err := r.dest.Remove(e.Path); err != nil {

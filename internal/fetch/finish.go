@@ -84,6 +84,9 @@ func (r *run) removeGone(gone []Entry) error {
 			r.noteRefusal(Refusal{e.Path, "it is no longer selected but was changed here, so it was not removed; remove it, or move it elsewhere"})
 			continue
 		}
+		if err := r.journal.drop(e.Path); err != nil {
+			return err
+		}
 		if err := r.dest.Remove(e.Path); err != nil {
 			r.noteRefusal(Refusal{e.Path, "it is no longer selected, but could not be removed: " + err.Error()})
 			continue

@@ -30,6 +30,8 @@ type journalNote struct {
 	Sum   string `json:"sum,omitempty"`
 	// ETagMismatch is as in Entry.
 	ETagMismatch bool `json:"etagMismatch,omitempty"`
+	// Dropped ends all earlier notes about the path; only Path is set, too.
+	Dropped bool `json:"dropped,omitempty"`
 }
 
 // parseNote returns the note of a line; false if the line is damaged.
@@ -77,6 +79,10 @@ func openJournal(d *destination.Dir) (*journal, map[string][]*leftovers, error) 
 		if !good {
 			return
 		}
+		if n.Dropped {
+			delete(noted, n.Path)
+			return
+		}
 		r := latest(noted[n.Path])
 		if r == nil || r.temp != n.Temp {
 			r = &leftovers{temp: n.Temp}
@@ -110,6 +116,10 @@ func (r *leftovers) bytes() (total int64) {
 	}
 	return total
 }
+
+// drop ends the notes about a path, because what was received is about to be removed: a file that equals it was then put
+// there by another program.
+func (j *journal) drop(path string) error { return j.write(journalNote{Path: path, Dropped: true}) }
 
 func (j *journal) write(n journalNote) error {
 	j.mu.Lock()

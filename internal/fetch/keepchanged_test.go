@@ -117,6 +117,37 @@ func TestRestoredContentIsNotReplaced(t *testing.T) {
 	require.Equal(t, "first", string(got))
 }
 
+// The journal also describes content that was received and refused. A program that puts the same there has created the
+// file.
+func TestRefusedContentIsNotReplaced(t *testing.T) {
+	b := newBed(t)
+	b.change = func(config *Config) { config.KeepChanged = true }
+	b.fake.put("set/a", []byte("first"))
+	b.fake.put("set/z", []byte("z"))
+	b.failOn("set/z")
+	_, _, err := b.run("s3://bucket/set/")
+	require.ErrorContains(t, err, "AccessDenied")
+	fail := b.fake.hook
+	b.fake.put("set/a", []byte("second"))
+	b.fake.hook = func(w http.ResponseWriter, req *http.Request, key string) bool {
+		if key == "set/a" {
+			b.edit("a")
+		}
+		return fail(w, req, key)
+	}
+	refused, _, err := b.run("s3://bucket/set/")
+	require.ErrorContains(t, err, "AccessDenied")
+	require.Len(t, refused, 1)
+	b.mustKeep("a")
+	require.NoError(t, os.WriteFile(filepath.Join(b.dest, "a"), []byte("second"), 0o600))
+	b.fake.put("set/a", []byte("third"))
+	b.fake.hook = nil
+	b.mustRefuse("set/a")
+	got, err := os.ReadFile(filepath.Join(b.dest, "a"))
+	require.NoError(t, err)
+	require.Equal(t, "second", string(got))
+}
+
 // A program may take away the permission to read a fetched file. Only its object is refused.
 func TestFileThatMayNotBeRead(t *testing.T) {
 	b := refusing(t)
@@ -141,7 +172,9 @@ func TestFileThatMayNotBeRead(t *testing.T) {
 	m.entries["a"] = e
 	r.progress.countVerified(store.CheckMD5)
 	back = asNobody()
-	err = r.rejectMismatches(t.Context(), []store.Object{{Key: "set/a", Path: "a"}})
+	o := e.object()
+	o.Key = "set/a"
+	err = r.rejectMismatches(t.Context(), []store.Object{o})
 	back()
 	require.NoError(t, err)
 	require.Empty(t, r.failures)

@@ -43,9 +43,9 @@ type piece struct {
 // cache when it is hashed.
 const hashBuffer = 256 * store.KiB
 
-// hashTimeout is how long a piece waits for room in memory before it is not kept: if a piece before
+// memoryWait is how long a piece waits for room in memory before it is not kept: if a piece before
 // it is late, all others would wait, too.
-const hashTimeout = time.Second
+const memoryWait = time.Second
 
 var errEnded = errors.New("the run ended before all was read")
 
@@ -67,7 +67,7 @@ func startOrderedHash(ctx context.Context, h hash.Hash, file io.ReaderAt, size i
 	return f
 }
 
-// admit reports whether a piece at that offset can be kept in memory. It waits for hashTimeout if
+// admit reports whether a piece at that offset can be kept in memory. It waits for memoryWait if
 // the hash is far behind. The piece that is hashed next never waits, so the hash goes on.
 func (f *orderedHasher) admit(at int64) bool {
 	f.mu.Lock()
@@ -77,7 +77,7 @@ func (f *orderedHasher) admit(at int64) bool {
 		return room() && !f.ended
 	}
 	late := false
-	timer := time.AfterFunc(hashTimeout, func() {
+	timer := time.AfterFunc(memoryWait, func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		late = true

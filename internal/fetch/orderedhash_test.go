@@ -49,7 +49,7 @@ func TestFollower(t *testing.T) {
 }
 
 // Pieces that arrive early are hashed from memory: the file of this test cannot be read. Only a bounded
-// number is kept, and a piece that is too far ahead waits for the hash, for at most hashTimeout.
+// number is kept, and a piece that is too far ahead waits for the hash, for at most memoryWait.
 func TestFollowerKeepsWhatCameAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		want := storetest.RandomBytes(8, 6*pieceSize)
@@ -69,13 +69,13 @@ func TestFollowerKeepsWhatCameAhead(t *testing.T) {
 		add(1)
 		began := time.Now()
 		require.False(t, f.admit(3*pieceSize), "nothing is hashed yet")
-		require.Equal(t, hashTimeout, time.Since(began))
+		require.Equal(t, memoryWait, time.Since(began))
 		admitted := make(chan bool)
 		go func() { admitted <- f.admit(5 * pieceSize) }()
 		synctest.Wait()
 		add(0)
 		require.True(t, <-admitted, "it waited for the hash")
-		require.Equal(t, hashTimeout, time.Since(began))
+		require.Equal(t, memoryWait, time.Since(began))
 		for i := range 3 {
 			add(5 - i)
 		}

@@ -75,6 +75,9 @@ func (r *run) refuse(o store.Object, err error) {
 func (r *run) refuseArrived(o store.Object, err error) {
 	r.arrived(-o.Size)
 	r.refuse(o, err)
+	if err := r.journal.drop(o.Path); err != nil {
+		r.stop(err)
+	}
 }
 
 func (r *run) noteRefusal(refusal Refusal) {

@@ -197,7 +197,7 @@ func TestBlockUnmountKilledAfterEveryStep(t *testing.T) {
 	m.clearRaw(s)
 }
 
-// Zeroing continues from the recorded progress, and no pod gets a half-zeroed volume.
+// Zeroing continues from the recorded progress, and no pod gets a partly zeroed volume.
 func TestBlockZeroingGoesOn(t *testing.T) {
 	m := newMachine(t)
 	m.dirty()
@@ -213,7 +213,7 @@ func TestBlockZeroingGoesOn(t *testing.T) {
 
 // A volume that is given up before it is fully zeroed may expose data of others, so it cannot be brought
 // back, even if its release was killed between the record and the tags.
-func TestBlockHalfZeroedIsNotBroughtBack(t *testing.T) {
+func TestBlockPartlyZeroedIsNotBroughtBack(t *testing.T) {
 	m := newMachine(t)
 	m.dirty()
 	for zeroed, name := range map[volume.Bytes]string{0: "none", 4 * volume.MiB: "half"} {

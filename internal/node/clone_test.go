@@ -94,7 +94,7 @@ func TestCheckCopyable(t *testing.T) {
 		"unreferenced": {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Unreferenced }, ""},
 		"retained":     {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Retained }, ""},
 		"creating":     {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Creating }, "is not made yet"},
-		"half zeroed": {func(s *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) {
+		"partly zeroed": {func(s *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) {
 			s.FSType, v.FSType, v.State, v.Zeroed = volume.Raw, volume.Raw, volume.Unreferenced, 1
 		}, "is not made yet"},
 		"half a copy":         {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { *v = halfTags() }, "is not made yet"},

@@ -21,7 +21,7 @@ func TestCreateAheadKilledAfterEveryStep(t *testing.T) {
 	s := m.volume("ahead", 16*volume.MiB)
 	target := m.target("a")
 	deaths := 0
-	untilAlive(t, call{Dir: m.dir, Verb: "prepare", Spec: s}, func() {
+	untilAlive(t, call{Dir: m.dir, Verb: "create ahead", Spec: s}, func() {
 		m.clear(s.Name)
 		require.NoError(t, m.records.remove(s.Group, s.Name))
 	}, func(step int) {
@@ -41,7 +41,7 @@ func TestCreateAheadKilledAfterEveryStep(t *testing.T) {
 	require.Equal(t, 9, deaths, "lvcreate, mkfs; attach, set project, grow, set quota; write record, tag ready, record ready")
 }
 
-// A volume that this node has served and that is gone is never created again. In a group without room,
+// A volume that this node has had and that is gone is never created again. In a group without room,
 // CreateAhead fails immediately, and leaves nothing.
 func TestCreateAheadMakesNothingAnewAndEvictsNothing(t *testing.T) {
 	m := newMachine(t)

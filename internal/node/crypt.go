@@ -158,7 +158,7 @@ func (e *Engine) openContainer(ctx context.Context, d lvm.Device, tags volume.Ta
 		removed, failed := dm.RemoveEmpty(ctx, e.host.Unkillable, name)
 		switch {
 		case failed != nil:
-			e.log.WithError(failed).WithField("mapping", name).Warn("whether a killed call has left this mapping is unknown")
+			e.log.WithError(failed).WithField("mapping", name).Warn("a killed call may have left this mapping, and it was not removed")
 		case !removed:
 			return err
 		}

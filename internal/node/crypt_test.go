@@ -134,7 +134,7 @@ func TestEncryptedIsReadyBeforeItIsHandedOut(t *testing.T) {
 			rec, err := e.records.read("flexlvm", "a")
 			require.NoError(t, err)
 			if uuid == "" {
-				require.Zero(t, tagged, "that is done behind the call")
+				require.Zero(t, tagged, "that is done in the background")
 				require.Equal(t, volume.Creating, rec.State)
 				return
 			}

@@ -85,7 +85,7 @@ func (e *Engine) findDirectory(ctx context.Context, p *directoryPool, spec volum
 	return lv, rec, tags, admit(spec, tags, p.device.GroupUUID)
 }
 
-// checkDirectoryCreatable refuses to create a volume that was removed, or that this node has served before.
+// checkDirectoryCreatable refuses to create a volume that was removed, or that this node has had before.
 func (e *Engine) checkDirectoryCreatable(spec volume.Spec, none error) error {
 	if since, ok := e.records.blockedByTombstone(spec.Group, spec.Name, e.now()); ok {
 		return removedErr(spec, since)

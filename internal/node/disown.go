@@ -59,7 +59,7 @@ func (e *Engine) Disown(ctx context.Context, g volume.Group, n volume.Name) erro
 }
 
 // recordDisowned writes a record that is not a tombstone, so that the volume permanently counts as one that
-// this node has served.
+// this node has had.
 func (e *Engine) recordDisowned(lv lvm.LogicalVolume, tags volume.Tags) error {
 	rec := newRecord(lv.UUID, tags)
 	rec.Since = e.now()

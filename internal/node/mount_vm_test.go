@@ -293,7 +293,7 @@ func testInactiveAfterReboot(t *testing.T, m *machine) {
 	require.FileExists(t, m.mount(s, "b")+"/f")
 }
 
-// A node that has lost a volume which it has served must not replace it with an empty one.
+// A node that has lost a volume which it has had must not replace it with an empty one.
 func TestLostVolumeIsNotReplaced(t *testing.T) { linearAndThin(t, testLostVolumeIsNotReplaced) }
 
 func testLostVolumeIsNotReplaced(t *testing.T, m *machine) {

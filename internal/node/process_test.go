@@ -144,7 +144,7 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 	case "declare":
 		_, err := e.MakeDeclared(ctx, c.Declared, func(context.Context, volumegroup.Declaration) error { return nil })
 		return err
-	case "prepare":
+	case "create ahead":
 		return e.CreateAhead(ctx, c.Spec, stillWanted)
 	case "loop":
 		out, _, err := e.MakeLoopGroup(ctx, c.Declared[0])

@@ -30,7 +30,7 @@ func (r *rig) appear(all ...*corev1.PersistentVolume) {
 		r.api.put(o)
 	}
 	r.api.put(object("last", 1, pvNew, func(o *corev1.PersistentVolume) { o.CreationTimestamp = metav1.NewTime(r.clock.now()) }))
-	r.eventually(func() bool { return len(r.engine.called("prepare flexlvm/last")) > 0 }, "%v", r.engine.called("prepare"))
+	r.eventually(func() bool { return len(r.engine.called("create ahead flexlvm/last")) > 0 }, "%v", r.engine.called("create ahead"))
 }
 
 // The volume of a new claim is created once before its first mount, after a single GET of its PersistentVolume, and
@@ -42,15 +42,15 @@ func TestNewVolumeIsMadeAhead(t *testing.T) {
 	r.eventually(r.readyIs("Ready"), "not ready")
 	asked := r.api.requests("get persistentvolumes")
 	r.api.put(object("data", 10, pvNew))
-	r.eventually(func() bool { return len(r.engine.called("prepare")) == 1 }, "it is not made")
+	r.eventually(func() bool { return len(r.engine.called("create ahead")) == 1 }, "it is not made")
 	r.rounds(2)
-	require.Equal(t, []string{"prepare flexlvm/data of 9 GiB for db"}, r.engine.called("prepare"))
+	require.Equal(t, []string{"create ahead flexlvm/data of 9 GiB for db"}, r.engine.called("create ahead"))
 	require.Equal(t, asked+1, r.api.requests("get persistentvolumes"))
 	require.Empty(t, r.api.told("VolumeMade"))
 	bound := object("data", 10)
 	bound.CreationTimestamp = metav1.NewTime(evictiontest.Now)
 	r.appear(bound)
-	require.Len(t, r.engine.called("prepare flexlvm/data"), 1, "it was bound meanwhile")
+	require.Len(t, r.engine.called("create ahead flexlvm/data"), 1, "it was bound meanwhile")
 	require.Contains(t, r.engine.names(), "data ready")
 }
 
@@ -83,7 +83,7 @@ func TestWhatIsNotMadeAhead(t *testing.T) {
 			r.start()
 			r.eventually(r.readyIs("Ready"), "not ready")
 			r.appear(object("data", 10, pvNew, change))
-			require.Len(t, r.engine.called("prepare"), 1, "the last")
+			require.Len(t, r.engine.called("create ahead"), 1, "the last")
 		})
 	}
 }
@@ -109,7 +109,7 @@ func TestNothingIsMadeAheadWhileRoundsFail(t *testing.T) {
 	r.engine.with(func() { r.engine.fault = nil })
 	r.eventually(r.readyIs("Ready"), "not ready")
 	r.appear()
-	require.Len(t, r.engine.called("prepare"), 1, "the last")
+	require.Len(t, r.engine.called("create ahead"), 1, "the last")
 }
 
 // A starting daemon creates no volumes for existing PersistentVolumes, however new they are. A dry run creates none
@@ -123,7 +123,7 @@ func TestNothingIsMadeAheadAtTheBeginning(t *testing.T) {
 	r.start()
 	r.eventually(r.readyIs("Ready"), "not ready")
 	r.appear()
-	require.Len(t, r.engine.called("prepare"), 1)
+	require.Len(t, r.engine.called("create ahead"), 1)
 
 	dry := newRig(t)
 	dry.config.DryRun = true
@@ -131,7 +131,7 @@ func TestNothingIsMadeAheadAtTheBeginning(t *testing.T) {
 	dry.rounds(2)
 	dry.api.put(object("data", 10, pvNew))
 	dry.rounds(3)
-	require.Empty(t, dry.engine.called("prepare"))
+	require.Empty(t, dry.engine.called("create ahead"))
 }
 
 // A volume that is given up before its turn is not created, and neither is one while the API server does not answer.
@@ -169,7 +169,7 @@ func TestNewVolumeThatIsNotWantedAnyMore(t *testing.T) {
 			<-asked
 			r.engine.with(func() { r.engine.beforeWanted = nil })
 			r.appear()
-			require.Empty(t, r.engine.called("prepare flexlvm/data"))
+			require.Empty(t, r.engine.called("create ahead flexlvm/data"))
 			require.Empty(t, r.api.told("VolumeNotMade"))
 		})
 	}
@@ -183,7 +183,7 @@ func TestNewVolumeThatCannotBeMadeAhead(t *testing.T) {
 	r.eventually(r.readyIs("Ready"), "not ready")
 	r.engine.with(func() {
 		r.engine.fault = func(call string) error {
-			if strings.HasPrefix(call, "prepare flexlvm/data") {
+			if strings.HasPrefix(call, "create ahead flexlvm/data") {
 				return errors.New("LVM hangs")
 			}
 			return nil
@@ -192,7 +192,7 @@ func TestNewVolumeThatCannotBeMadeAhead(t *testing.T) {
 	r.appear(object("data", 10, pvNew))
 	r.clock.pass(soon)
 	r.rounds(3)
-	require.Len(t, r.engine.called("prepare flexlvm/data"), 1)
+	require.Len(t, r.engine.called("create ahead flexlvm/data"), 1)
 	require.Empty(t, r.api.told("VolumeNotMade"))
 	require.Empty(t, r.status().DeclaredVolumes)
 }

@@ -89,7 +89,7 @@ func TestLogOfWhatIsNotMade(t *testing.T) {
 			r.claimed("source", 10)
 			r.engine.with(func() {
 				r.engine.fault = func(call string) error {
-					if strings.HasPrefix(call, "clone") || strings.HasPrefix(call, "prepare") {
+					if strings.HasPrefix(call, "clone") || strings.HasPrefix(call, "create ahead") {
 						return errors.New("LVM hangs")
 					}
 					return nil

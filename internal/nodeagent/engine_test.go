@@ -245,7 +245,7 @@ func (e *fakeEngine) CreateAhead(ctx context.Context, spec volume.Spec, wanted f
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := e.note("prepare %s/%s of %s for %s", spec.Group, spec.Name, spec.Size, spec.Namespace); err != nil {
+	if err := e.note("create ahead %s/%s of %s for %s", spec.Group, spec.Name, spec.Size, spec.Namespace); err != nil {
 		return err
 	}
 	e.volumes = append(e.volumes, inventory.Volume{

@@ -24,7 +24,7 @@ func TestDeclaredVolumeIsMadeAhead(t *testing.T) {
 	r := newRig(t)
 	r.engine.with(func() {
 		r.engine.fault = func(call string) error {
-			if strings.HasPrefix(call, "prepare") {
+			if strings.HasPrefix(call, "create ahead") {
 				return errors.New("LVM hangs")
 			}
 			return nil
@@ -44,7 +44,7 @@ func TestDeclaredVolumeIsMadeAhead(t *testing.T) {
 	r.clock.pass(soon)
 	r.eventually(says(flexlvmv1.DeclaredVolume{Name: "data", State: flexlvmv1.DeclaredMade}), "%v", r.status().DeclaredVolumes)
 	r.toldNoMore("VolumeMade")
-	require.Len(t, r.engine.called("prepare flexlvm/data"), 2, "one has failed")
+	require.Len(t, r.engine.called("create ahead flexlvm/data"), 2, "one has failed")
 	require.Len(t, r.api.told("VolumeMade"), 1)
 }
 
@@ -61,7 +61,7 @@ func TestDeclaredVolumeThatIsDeletedMeanwhile(t *testing.T) {
 	r.start()
 	<-asked
 	r.rounds(2)
-	require.Empty(t, r.engine.called("prepare"))
+	require.Empty(t, r.engine.called("create ahead"))
 	require.Empty(t, r.api.told("VolumeNotMade"))
 }
 
@@ -81,5 +81,5 @@ func TestDeclaredVolumeOfAReplacedGroup(t *testing.T) {
 	require.Equal(t, flexlvmv1.DeclaredWaiting, all[0].State)
 	require.Contains(t, all[0].Message, "was created for volume group flexlvm with UUID pVk3yn-")
 	require.Contains(t, all[0].Message, "delete its LocalVolume")
-	require.Empty(t, r.engine.called("prepare"))
+	require.Empty(t, r.engine.called("create ahead"))
 }

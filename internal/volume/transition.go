@@ -30,7 +30,7 @@ const (
 // transitions lists every transition. docs/design.md shows them, and the engine calls MayMove
 // before each.
 var transitions = [...]Transition{
-	{Creating, Ready, ByEngine, "its file system and quota are whole, or its device is zeroed, and it is on record as handed out, or is a finished copy or snapshot"},
+	{Creating, Ready, ByEngine, "its file system and quota are whole, or its device is zeroed, and this node has its record, or it is a finished copy or snapshot"},
 	{Creating, Unreferenced, ByRelease, "the reclaim policy is Delete"},
 	{Creating, Retained, ByRelease, "the reclaim policy is Retain"},
 	{Ready, Unreferenced, ByRelease, "the reclaim policy is Delete"},

@@ -88,7 +88,7 @@ func (e *Engine) makeReady(ctx context.Context, lv lvm.LogicalVolume, t volume.T
 	return nil
 }
 
-// Settle sets the state in a volume's tags to ready if this node has handed the volume out. It may be called
+// Settle sets the state in a volume's tags to ready if this node has a record of the volume. It may be called
 // at any time, for any volume; if there is nothing to settle, it does nothing.
 func (e *Engine) Settle(ctx context.Context, g volume.Group, n volume.Name) error {
 	release, err := e.lockVolume(ctx, g, n)
@@ -98,7 +98,7 @@ func (e *Engine) Settle(ctx context.Context, g volume.Group, n volume.Name) erro
 	defer release()
 	rec, err := e.records.read(g, n)
 	if err != nil || rec.State != volume.Creating {
-		return nil // never handed out, settled already, or released meanwhile
+		return nil // never recorded, settled already, or released meanwhile
 	}
 	lv, err := e.lvm.Volume(ctx, g, n)
 	if err != nil {
@@ -118,7 +118,7 @@ func (e *Engine) Settle(ctx context.Context, g volume.Group, n volume.Name) erro
 	return err
 }
 
-// ensureSettled makes a volume that was handed out ready in its tags, and returns them: a recorded volume in
+// ensureSettled makes a recorded volume ready in its tags, and returns them: a recorded volume in
 // state creating is ready in all but its tags.
 func (e *Engine) ensureSettled(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags) (volume.Tags, error) {
 	if tags.State != volume.Creating {
