@@ -189,7 +189,7 @@ func TestUsersWay(t *testing.T) {
 	u.ready("second")
 	u.wentAsPlanned("second", second, slices.DeleteFunc(slices.Clone(waiting), func(v string) bool { return slices.Contains(first, v) }))
 	prometheus.is("FlexlvmPoolAlmostFull", "firing")
-	u.followsRunbook("FlexlvmPoolAlmostFull", "NODE", "node1", "POOL", userGroup, "DEVICE", spareDevice)
+	u.followsRunbook("FlexlvmPoolAlmostFull", "NODE", "node1", "GROUP", userGroup, "DEVICE", spareDevice)
 	u.asksThePage(w, url) // the daemon finds the disk within a minute
 	prometheus.is("FlexlvmPoolAlmostFull", "")
 	u.readsStatistics(map[string]int64{"orders": 3 << 30, "ledger": 1 << 30})
