@@ -10,8 +10,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// An identity distinguishes a volume from that with its UUID in a copy of its group: the UUIDs of the group and of the
-// volume.
+// An identity identifies a volume even where a copy of its group has a volume of the same UUID: it is the UUIDs of the
+// group and of the volume.
 type identity [2]string
 
 func identityOf(lv lvm.LogicalVolume) identity { return identity{lv.GroupUUID, lv.UUID} }
