@@ -185,7 +185,7 @@ func TestUndelete(t *testing.T) {
 		"ready":               {volume: changed(func(v *inventory.Volume) { v.State = volume.Ready }), err: "Check `kubectl get pv pvc-3`"},
 		"creating":            {volume: changed(func(v *inventory.Volume) { v.State = volume.Creating }), set: dryRun, err: "is in state creating"},
 		"half a copy":         {volume: changed(func(v *inventory.Volume) { v.CloneOfFS = "a" }), err: "Create a new claim for the copy"},
-		"partly zeroed":         {volume: changed(func(v *inventory.Volume) { v.PartlyZeroed = true }), err: "Create a new claim"},
+		"partly zeroed":       {volume: changed(func(v *inventory.Volume) { v.PartlyZeroed = true }), err: "Create a new claim"},
 		"half a copy, shown":  {volume: changed(func(v *inventory.Volume) { v.CloneOfFS = "a" }), set: dryRun, err: "is an unfinished copy"},
 		"a copy being made":   {volume: changed(func(v *inventory.Volume) { v.State, v.CloneOfFS = volume.Creating, "a" }), set: dryRun, err: "is in state creating"},
 		"doomed":              {volume: changed(func(v *inventory.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), err: "cannot be undone"},

@@ -39,8 +39,8 @@ func TestUndeletes(t *testing.T) {
 // A volume that was never finished cannot be undeleted.
 func TestUndeleteOfWhatWasNeverFinished(t *testing.T) {
 	for name, unfinished := range map[string]func(*inventory.Volume){
-		"creating":    func(v *inventory.Volume) { v.State = volume.Creating },
-		"half a copy": func(v *inventory.Volume) { v.CloneOfFS = "another" },
+		"creating":      func(v *inventory.Volume) { v.State = volume.Creating },
+		"half a copy":   func(v *inventory.Volume) { v.CloneOfFS = "another" },
 		"partly zeroed": func(v *inventory.Volume) { v.PartlyZeroed = true },
 	} {
 		s := evictiontest.New()
