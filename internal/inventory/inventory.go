@@ -154,8 +154,7 @@ type Volume struct {
 // FullName returns the volume's group and name in the format that LVM's commands accept.
 func (v *Volume) FullName() string { return string(v.Group) + "/" + string(v.Name) }
 
-// ID returns what identifies the volume on this node: its UUID alone does not, because a copy of a volume group
-// (vgimportclone) has volumes with the same UUIDs.
+// ID returns what identifies the volume on this node, as lvm.LogicalVolume's ID does.
 func (v *Volume) ID() string { return v.GroupUUID + "/" + v.UUID }
 
 // InUse reports whether the volume is open, in any mount namespace, or mounted.

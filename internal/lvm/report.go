@@ -59,6 +59,10 @@ func (lv LogicalVolume) Takes() volume.Bytes {
 // metadata reports whether the volume is a part of another one that holds its metadata.
 func (lv LogicalVolume) metadata() bool { return strings.HasPrefix(lv.Attr, "e") }
 
+// ID returns what identifies the volume on this node: its UUID alone does not, because a copy of a volume group
+// (vgimportclone) has volumes with the same UUIDs.
+func (lv *LogicalVolume) ID() string { return lv.GroupUUID + "/" + lv.UUID }
+
 func (lv LogicalVolume) path() string { return string(lv.Group) + "/" + string(lv.Name) }
 
 // A VolumeGroup is what LVM reports about a volume group.
@@ -147,16 +151,16 @@ func parseVolumes(out []byte) ([]LogicalVolume, error) {
 		if err != nil {
 			return nil, err
 		}
-		seen := map[[2]string]bool{} // UUIDs of groups and of volumes, because copies of a group have volumes with the same UUIDs
+		seen := map[string]bool{} // by ID
 		for _, f := range rep.LV {
 			lv, err := parseVolume(f)
 			if err != nil {
 				return nil, err
 			}
-			if seen[[2]string{lv.GroupUUID, lv.UUID}] {
+			if seen[lv.ID()] {
 				continue // another of its segments
 			}
-			seen[[2]string{lv.GroupUUID, lv.UUID}] = true
+			seen[lv.ID()] = true
 			lv.setShape(shapes)
 			lv.setPlaces(places)
 			all = append(all, lv)

@@ -10,25 +10,20 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// An identity identifies a volume even where a copy of its group has a volume of the same UUID: it is the UUIDs of the
-// group and of the volume.
-type identity [2]string
-
-func identityOf(lv lvm.LogicalVolume) identity { return identity{lv.GroupUUID, lv.UUID} }
-
 // copiedGroups returns the groups of the volumes and directory pools that exist in several groups, by their UUIDs: vgimportclone
 // gives a copied group another UUID, but its volumes keep their UUIDs, names and tags.
 func copiedGroups(lvs []lvm.LogicalVolume) map[string][]volume.Group {
-	first, copied := map[string]lvm.LogicalVolume{}, map[string][]volume.Group{}
-	for _, lv := range lvs {
-		other, there := first[lv.UUID]
-		switch {
+	first, copied := map[string]int{}, map[string][]volume.Group{}
+	for i := range lvs {
+		id, group := lvs[i].UUID, lvs[i].Group
+		switch at, there := first[id]; {
 		case !there:
-			first[lv.UUID] = lv
-		case other.GroupUUID != lv.GroupUUID && copied[lv.UUID] == nil:
-			copied[lv.UUID] = []volume.Group{other.Group, lv.Group}
-		case other.GroupUUID != lv.GroupUUID:
-			copied[lv.UUID] = append(copied[lv.UUID], lv.Group)
+			first[id] = i
+		case lvs[at].GroupUUID == lvs[i].GroupUUID:
+		case copied[id] == nil:
+			copied[id] = []volume.Group{lvs[at].Group, group}
+		default:
+			copied[id] = append(copied[id], group)
 		}
 	}
 	for _, groups := range copied {

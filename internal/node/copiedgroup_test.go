@@ -25,7 +25,8 @@ func TestCopiedGroup(t *testing.T) {
 	w.noteCopies(t.Context(), []lvm.LogicalVolume{w.lv, clone, other}, w.now())
 	require.Equal(t, []string{"data_rimage_0"}, w.behind())
 
-	all, err := w.describeAll(t.Context(), []lvm.LogicalVolume{w.lv, clone, other})
+	lvs := []lvm.LogicalVolume{w.lv, clone, other}
+	all, err := w.describeAll(t.Context(), lvs, copiedGroups(lvs))
 	require.NoError(t, err)
 	const problem = "the volume groups clone, flexlvm each hold a volume with its UUID, so one is a copy of the other (vgimportclone): take flexlvm's tag off the volumes of the copy (`lvchange --deltag flexlvm COPY`)"
 	require.Contains(t, all[0].Problem, problem)

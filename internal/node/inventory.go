@@ -20,8 +20,9 @@ func (e *Engine) Inventory(ctx context.Context) (inventory.Inventory, error) {
 	e.noteCopies(ctx, all.Volumes, seen)
 	e.noteInvalids(all.Volumes)
 	var in inventory.Inventory
+	copied := copiedGroups(all.Volumes)
 	pools, lvs := splitPools(all.Volumes)
-	if in.Volumes, err = e.describeAll(ctx, lvs); err != nil {
+	if in.Volumes, err = e.describeAll(ctx, lvs, copied); err != nil {
 		return inventory.Inventory{}, err
 	}
 	for _, g := range all.Groups {
@@ -38,7 +39,6 @@ func (e *Engine) Inventory(ctx context.Context) (inventory.Inventory, error) {
 		}
 	}
 	in.Pools = addThinPools(in.Pools, all.ThinPools)
-	copied := copiedGroups(all.Volumes)
 	for _, p := range pools {
 		observed := e.observePool(ctx, p)
 		observed.explainCopiedGroups(copied[p.UUID])

@@ -22,7 +22,7 @@ func (e *Engine) List(ctx context.Context) ([]inventory.Volume, error) {
 	}
 	copied := copiedGroups(lvs)
 	pools, lvs := splitPools(lvs)
-	all, err := e.describeAll(ctx, lvs)
+	all, err := e.describeAll(ctx, lvs, copied)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,8 @@ func (e *Engine) List(ctx context.Context) ([]inventory.Volume, error) {
 	return all, nil
 }
 
-func (e *Engine) describeAll(ctx context.Context, lvs []lvm.LogicalVolume) ([]inventory.Volume, error) {
+// describeAll describes volumes, and which of them exist in several groups (copiedGroups).
+func (e *Engine) describeAll(ctx context.Context, lvs []lvm.LogicalVolume, copied map[string][]volume.Group) ([]inventory.Volume, error) {
 	mounted, err := mount.ByDevice()
 	if err != nil {
 		return nil, err
@@ -46,11 +47,11 @@ func (e *Engine) describeAll(ctx context.Context, lvs []lvm.LogicalVolume) ([]in
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		e.log.WithError(err).Warn("when volumes were trimmed is not known")
 	}
-	outdated, copied := e.outdatedCopies(ctx, lvs), copiedGroups(lvs)
+	outdated := e.outdatedCopies(ctx, lvs)
 	all := make([]inventory.Volume, 0, len(lvs))
 	for _, lv := range lvs {
 		v := e.describe(lv)
-		e.explainCopies(&v, lv, outdated[identityOf(lv)])
+		e.explainCopies(&v, lv, outdated[lv.ID()])
 		v.LastTrimmed = trimmed.Volumes[lv.UUID]
 		if v.Mounts, err = mountsOf(lv, mounted); err != nil && v.Problem == "" {
 			v.Problem = err.Error()
@@ -136,15 +137,15 @@ func (e *Engine) isRebuilding(lv lvm.LogicalVolume) bool {
 	return lv.Active && lv.Sync != inSyncPercent && (lv.SyncAction == lvm.SyncRecover || e.copyNotes.mayExist(lv.UUID))
 }
 
-// outdatedCopies returns, by identity, why volumes must not be used because of their notes (checkNote, checkConverted). It
+// outdatedCopies returns, by ID, why volumes must not be used because of their notes (checkNote, checkConverted). It
 // queries LVM only if there are notes of raid1 volumes.
-func (e *Engine) outdatedCopies(ctx context.Context, lvs []lvm.LogicalVolume) map[identity]error {
-	errs := map[identity]error{}
+func (e *Engine) outdatedCopies(ctx context.Context, lvs []lvm.LogicalVolume) map[string]error {
+	errs := map[string]error{}
 	var mirrors []lvm.LogicalVolume
 	for _, lv := range lvs {
 		switch {
 		case lv.Shape.Layout != volume.Raid1:
-			errs[identityOf(lv)] = e.checkConverted(lv)
+			errs[lv.ID()] = e.checkConverted(lv)
 		case e.copyNotes.mayExist(lv.UUID):
 			mirrors = append(mirrors, lv)
 		}
@@ -155,14 +156,14 @@ func (e *Engine) outdatedCopies(ctx context.Context, lvs []lvm.LogicalVolume) ma
 	all, err := e.lvm.Copies(ctx, "")
 	for _, lv := range mirrors {
 		if err != nil {
-			errs[identityOf(lv)] = fmt.Errorf("whether its copies are up to date is unknown: %w", err)
+			errs[lv.ID()] = fmt.Errorf("whether its copies are up to date is unknown: %w", err)
 			continue
 		}
 		copies, err := all.Of(lv)
 		if err == nil {
 			err = e.checkNote(ctx, lv, copies)
 		}
-		errs[identityOf(lv)] = err
+		errs[lv.ID()] = err
 	}
 	return errs
 }

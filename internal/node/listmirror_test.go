@@ -15,7 +15,7 @@ import (
 func (w *watchedMirror) described(tags volume.Tags) inventory.Volume {
 	w.t.Helper()
 	w.lv.Tags = tags.Strings()
-	all, err := w.describeAll(w.t.Context(), []lvm.LogicalVolume{w.lv})
+	all, err := w.describeAll(w.t.Context(), []lvm.LogicalVolume{w.lv}, nil)
 	require.NoError(w.t, err)
 	return all[0]
 }
