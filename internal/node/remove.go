@@ -42,6 +42,9 @@ const roundLockTimeout = 5 * time.Second
 // ErrNoSpace: the volume's group or pool lacks the necessary room.
 var ErrNoSpace = lvm.ErrNoSpace
 
+// ErrNoVolume: LVM sees the complete group, and the volume is not in it.
+var ErrNoVolume = lvm.ErrNoVolume
+
 // lookUpOwned looks up a volume under its current name and checks that it belongs to flexlvm and to the
 // cluster of ref.
 func (e *Engine) lookUpOwned(ctx context.Context, ref Ref, now volume.Name) (lvm.LogicalVolume, volume.Tags, error) {

@@ -51,9 +51,11 @@ func (b *backoff) add(id string, now time.Time, why string) retry {
 }
 
 // isTransient reports whether a failure is transient and need not be reported: another writer has changed the
-// object, or another call holds the volume, and not for long.
+// object, or, and not for long, another call holds the volume, or the volume was removed after the round's
+// inventory, so that the next round judges it.
 func (b *backoff) isTransient(err error, r retry) bool {
-	return apierrors.IsConflict(err) || errors.Is(err, node.ErrBusy) && r.delay < b.maxDelay
+	mayPass := errors.Is(err, node.ErrBusy) || errors.Is(err, node.ErrNoVolume)
+	return apierrors.IsConflict(err) || mayPass && r.delay < b.maxDelay
 }
 
 func (b *backoff) clear(id string) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,6 +101,32 @@ func TestUndeleteOfWhatItCannot(t *testing.T) {
 			require.Empty(t, r.api.told("VolumeUndeleted"))
 		})
 	}
+}
+
+// A volume that is evicted between the inventory and its change is reported by the next round, which knows that it
+// was evicted.
+func TestUndeleteOfWhatIsEvictedInBetween(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.volume("data", volume.Unreferenced, 10, withFS)
+	r.engine.with(func() {
+		r.engine.fault = func(call string) error {
+			if !strings.HasPrefix(call, "set flexlvm/data") {
+				return nil
+			}
+			r.engine.volumes = slices.DeleteFunc(r.engine.volumes, func(v inventory.Volume) bool { return v.Name == "data" })
+			return fmt.Errorf("%w: flexlvm/data", node.ErrNoVolume)
+		}
+	})
+	r.api.put(marked("data"))
+	r.start()
+	r.eventually(func() bool {
+		r.clock.pass(soon)
+		return len(r.api.told("VolumeNotUndeleted")) > 0
+	}, "no event")
+	require.Len(t, r.engine.called("set "), 1, "it was tried while the inventory had it")
+	require.Len(t, r.api.told("VolumeNotUndeleted"), 1)
+	require.Contains(t, r.api.told("VolumeNotUndeleted")[0], "was evicted before it could be brought back")
 }
 
 // A PersistentVolume without the annotation, or one that was given up, undeletes nothing.
