@@ -96,7 +96,7 @@ func TestHealthOfAFailedDisk(t *testing.T) {
 	}
 	single, copies := p.volume("single", "frail", volume.Linear, ""), p.volume("copies", "frail", volume.Raid1, "")
 	require.Contains(t, p.sh("lvs --noheadings -o devices frail/single"), "/dev/mapper/frail0")
-	require.Eventually(t, func() bool { return p.sh("lvs --noheadings -o sync_percent frail/copies") == "100.00" }, time.Minute, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return p.sh("lvs --noheadings -o sync_percent frail/copies") == "100.00" }, 5*time.Minute, 100*time.Millisecond)
 	require.Empty(t, p.reasons(single))
 	require.Empty(t, p.reasons(copies))
 	require.Empty(t, p.poolReasons())
@@ -111,7 +111,7 @@ func TestHealthOfAFailedDisk(t *testing.T) {
 
 	set(table(0))
 	p.sh("lvchange --refresh frail/copies")
-	require.Eventually(t, func() bool { return len(p.reasons(copies)) == 0 }, time.Minute, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return len(p.reasons(copies)) == 0 }, 5*time.Minute, 100*time.Millisecond)
 	require.Empty(t, p.reasons(single))
 	require.Empty(t, p.poolReasons())
 }

@@ -259,11 +259,15 @@ func TestCloneKilledAnywhere(t *testing.T) {
 	if inFull() {
 		rounds = 8
 	}
-	for i := range rounds {
+	calls := 0
+	for ; calls < rounds || killed == 0 && calls < 5*rounds; calls++ {
 		m.clear(c.Name)
-		at := whole * time.Duration(2*i+1) / time.Duration(2*rounds)
+		at := whole * time.Duration(2*(calls%rounds)+1) / time.Duration(2*rounds)
+		began := time.Now()
 		if (call{Dir: m.dir, Verb: "clone", Spec: c}).runFor(t, at) {
 			killed++
+		} else {
+			whole = min(whole, time.Since(began)) // the first call was slower than usual
 		}
 		require.Eventually(t, func() bool { return m.CreateCloneAhead(m.ctx(), c) == nil }, 2*time.Minute, 50*time.Millisecond)
 		requireClone(t, c)
@@ -273,7 +277,7 @@ func TestCloneKilledAnywhere(t *testing.T) {
 		requireWhole(t, m, c)
 		require.NoError(t, m.records.remove(c.Group, c.Name))
 	}
-	t.Logf("killed %d of %d calls within %s", killed, rounds, whole)
+	t.Logf("killed %d of %d calls within %s", killed, calls, whole)
 	require.Positive(t, killed)
 }
 

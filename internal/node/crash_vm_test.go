@@ -281,7 +281,8 @@ func TestRaceOfEverything(t *testing.T) { campaign(t, testRaceOfEverything) }
 
 func testRaceOfEverything(t *testing.T, m *machine) {
 	s := m.volume("data", 16*volume.MiB)
-	s.Kind = volume.Dataset // the name of a dataset may be used again
+	s.Kind = volume.Dataset          // the name of a dataset may be used again
+	m.roundLockTimeout = time.Minute // calls of a busy machine hold the lock for seconds
 	lasts := 4 * time.Second
 	if inFull() {
 		lasts = 10 * time.Second

@@ -36,7 +36,7 @@ func TestDeadDiskIsReplaced(t *testing.T) {
 	copied := func() string {
 		return shellOut("lvs --noheadings -o sync_percent,lv_health_status frail/mirrored")
 	}
-	require.Eventually(t, func() bool { return copied() == "100.00" }, time.Minute, time.Second, "%s", copied())
+	require.Eventually(t, func() bool { return copied() == "100.00" }, 5*time.Minute, time.Second, "%s", copied())
 
 	f.fail(1)
 	m.unmount(gone)
@@ -49,7 +49,7 @@ func TestDeadDiskIsReplaced(t *testing.T) {
 	m.shell("wipefs --all /dev/mapper/frail1") // another disk, a blank one
 	m.shell("vgextend --metadatasize 16m %s /dev/mapper/frail1", f.group)
 	m.shell("lvconvert --repair --yes %s/mirrored", f.group)
-	require.Eventually(t, func() bool { return copied() == "100.00" }, time.Minute, time.Second, "%s", copied())
+	require.Eventually(t, func() bool { return copied() == "100.00" }, 5*time.Minute, time.Second, "%s", copied())
 
 	for _, target := range []string{there, mirrored} {
 		b, err := os.ReadFile(target + "/f")

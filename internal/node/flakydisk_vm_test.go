@@ -47,6 +47,7 @@ func TestFlakyDisk(t *testing.T) {
 	durable, failed := map[volume.Name]bool{}, 0
 	var volumes []volume.Spec
 	for len(durable) < enough || failed < enough {
+		time.Sleep(time.Duration(window) * time.Second / 4) // so that the tries see several outages
 		require.Less(t, len(volumes), most, "%d mounts failed, %d files were durable", failed, len(durable))
 		s := spec(fmt.Sprintf("data-%d", len(volumes)))
 		volumes = append(volumes, s)

@@ -304,7 +304,7 @@ func TestDegraded(t *testing.T) {
 	target := m.mount(s, "a")
 	t.Cleanup(func() { _ = m.Unmount(m.ctx(), target) })
 	require.NoError(t, os.WriteFile(target+"/f", []byte("kept"), 0o600))
-	require.Eventually(t, func() bool { return f.volume1(t).SyncPercent == "100.00" }, time.Minute, time.Second)
+	require.Eventually(t, func() bool { return f.volume1(t).SyncPercent == "100.00" }, 5*time.Minute, time.Second)
 	require.Empty(t, f.volume1(t).Problem)
 	require.False(t, f.volume1(t).Degraded)
 
@@ -333,7 +333,7 @@ func TestDegraded(t *testing.T) {
 
 	f.set(1, f.table(1))
 	m.shell("lvchange --refresh %s/data", f.group)
-	require.Eventually(t, func() bool { v := f.volume1(t); return !v.Degraded && v.SyncPercent == "100.00" }, time.Minute, time.Second)
+	require.Eventually(t, func() bool { v := f.volume1(t); return !v.Degraded && v.SyncPercent == "100.00" }, 5*time.Minute, time.Second)
 	require.NoError(t, m.Expand(m.ctx(), s, grown))
 	m.unmount(target)
 }

@@ -37,7 +37,7 @@ func (v *mirrored) write(file string) {
 	v.t.Helper()
 	target := v.mount(v.spec, "a")
 	v.shell("echo %[2]s >%[1]s/%[2]s && sync %[1]s/%[2]s", target, file)
-	require.Eventually(v.t, func() bool { return v.volume1(v.t).SyncPercent == "100.00" }, time.Minute, time.Second)
+	require.Eventually(v.t, func() bool { return v.volume1(v.t).SyncPercent == "100.00" }, 5*time.Minute, time.Second)
 	v.unmount(target)
 }
 
@@ -70,7 +70,7 @@ func (v *mirrored) whole(file string) {
 		_ = v.volume1(v.t)
 		left, err := os.ReadDir(string(v.copyNotes))
 		return err == nil && len(left) == 0
-	}, time.Minute, time.Second)
+	}, 5*time.Minute, time.Second)
 	v.unmount(target)
 }
 
@@ -180,7 +180,7 @@ func TestGroupIsReducedToAnOldCopy(t *testing.T) {
 	v.shell("wipefs --all /dev/mapper/frail1") // another disk, a blank one
 	v.shell("vgextend --metadatasize 16m %s /dev/mapper/frail1", v.group)
 	v.shell("lvconvert --repair --yes %s/%s", v.group, v.spec.Name)
-	require.Eventually(t, func() bool { return v.volume1(t).SyncPercent == "100.00" }, time.Minute, time.Second)
+	require.Eventually(t, func() bool { return v.volume1(t).SyncPercent == "100.00" }, 5*time.Minute, time.Second)
 	refused("repaired from the old copy")
 
 	v.shell("rm %s", v.copyNotes.file(lv.UUID)) // a person accepts the old copy

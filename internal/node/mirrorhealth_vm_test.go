@@ -79,7 +79,7 @@ func TestMirrorWhoseCopiesDiffer(t *testing.T) {
 		t.Helper()
 		v.shell("lvchange --syncaction %s %s", action, path)
 		idle := func() string { return shellOut("lvs --noheadings -o raid_sync_action " + path) }
-		require.Eventually(t, func() bool { return idle() == "idle" }, time.Minute, time.Second, "%s", idle())
+		require.Eventually(t, func() bool { return idle() == "idle" }, 5*time.Minute, time.Second, "%s", idle())
 	}
 	scrub("check")
 	seen := v.volume1(t)

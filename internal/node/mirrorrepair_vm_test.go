@@ -50,7 +50,7 @@ func TestMirrorIsMadeLinearFromAnOldCopy(t *testing.T) {
 	v.set(1, v.table(1))
 	v.shell("wipefs --all /dev/mapper/frail1 && vgextend --metadatasize 16m %s /dev/mapper/frail1", v.group)
 	v.shell("lvchange --activate y %[1]s/%[2]s && lvconvert --yes --type raid1 --mirrors 1 %[1]s/%[2]s", v.group, v.spec.Name)
-	require.Eventually(t, func() bool { return v.volume1(t).SyncPercent == "100.00" }, time.Minute, time.Second)
+	require.Eventually(t, func() bool { return v.volume1(t).SyncPercent == "100.00" }, 5*time.Minute, time.Second)
 	refused("which is unknown to this node", lvm.ErrPartial)
 	v.shell("rm %s", note) // a person accepts it
 	v.mount(v.spec, "a")
@@ -128,7 +128,7 @@ func TestDiskThatIsBackAndMarkedAsMissing(t *testing.T) {
 		seen := v.volume1(t)
 		left, err := os.ReadDir(string(v.copyNotes))
 		return seen.Problem == "" && seen.SyncPercent == "100.00" && err == nil && len(left) == 0
-	}, time.Minute, time.Second)
+	}, 5*time.Minute, time.Second)
 	v.unmount(target)
 	v.boot(false, true)
 	v.mount(v.spec, "a")
@@ -156,7 +156,7 @@ func TestDeadDiskHoldsASnapshot(t *testing.T) {
 	}
 	linear := source("linear", volume.Linear, "pvchange --allocatable n /dev/mapper/frail1")
 	mirror := source("mirror", volume.Raid1, "true")
-	require.Eventually(t, func() bool { return shellOut("lvs --noheadings -o sync_percent frail/mirror") == "100.00" }, time.Minute, time.Second)
+	require.Eventually(t, func() bool { return shellOut("lvs --noheadings -o sync_percent frail/mirror") == "100.00" }, 5*time.Minute, time.Second)
 	f.fail(1)
 	partial := func() []string {
 		return strings.Fields(shellOut("lvs --noheadings -o lv_name -S 'vg_name=frail && lv_health_status=partial'"))

@@ -93,7 +93,7 @@ func (m *machine) during(step string, group []volume.Spec, to string, do func())
 func (m *machine) requireWritten(dir string) {
 	m.t.Helper()
 	now := numberIn(m.t, dir)
-	require.Eventually(m.t, func() bool { return numberIn(m.t, dir) > now }, m.maxFrozen+10*time.Second, 10*time.Millisecond, "it stays frozen")
+	require.Eventually(m.t, func() bool { return numberIn(m.t, dir) > now }, m.maxFrozen+time.Minute, 10*time.Millisecond, "it stays frozen")
 }
 
 func (m *machine) requireNoSnapshots() {

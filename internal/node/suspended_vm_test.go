@@ -49,6 +49,7 @@ func TestSuspendedDevice(t *testing.T) {
 	refused("mount without a record", func() error { return bare.Mount(m.ctx(), s, MountRequest{Target: target}) })
 	m.unmount(m.mount(s, "a"))
 
+	m.resumeWait = time.Minute
 	m.shell("dmsetup suspend %s", name)
 	time.AfterFunc(200*time.Millisecond, resume)
 	m.unmount(m.mount(s, "a")) // it waits for a moment, as while LVM works on the volume

@@ -21,7 +21,7 @@ const (
 	DefaultCPUs    = 2
 
 	bootLimit     = 2 * time.Minute
-	powerOffLimit = 30 * time.Second
+	powerOffLimit = 3 * time.Minute
 )
 
 // Disk is a disk of a guest.

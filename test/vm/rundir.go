@@ -50,9 +50,16 @@ func NewRunDir(ctx context.Context, kind string) (*RunDir, error) {
 	return &RunDir{Path: dir, lock: lock}, nil
 }
 
-// Remove removes the folder and its content.
+// Remove removes the folder and its content. What marks its owner as alive is removed last, or another process would
+// take the folder for an abandoned one and remove it at the same time.
 func (r *RunDir) Remove() error {
-	return errors.Join(os.RemoveAll(r.Path), r.lock.Close())
+	content, err := filepath.Glob(filepath.Join(r.Path, "*"))
+	for _, path := range content {
+		if filepath.Base(path) != ownerFile {
+			err = errors.Join(err, os.RemoveAll(path))
+		}
+	}
+	return errors.Join(err, os.RemoveAll(r.Path), r.lock.Close())
 }
 
 // own acquires the lock that marks a folder's owner as alive. The kernel releases it when the owner ends, for any

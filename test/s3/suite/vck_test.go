@@ -180,7 +180,7 @@ func TestMirrorGoesOn(t *testing.T) {
 	b := newBed(t)
 	require.NoError(t, os.WriteFile(filepath.Join(b.dest, "a"), []byte("content"), 0o644))
 	b.proxy.Inject(s3.Fault{Method: "PUT", Path: "/a", Status: 403, Code: "AccessDenied"})
-	const address = "127.0.0.1:18099"
+	address := ownAddress(t)
 	r := b.launch("mirror", "--endpoint", b.proxy.Endpoint, "--attempts=1", "--every=50ms", "--id=claim", "--listen="+address, b.dest, b.url("p/"))
 	state := func() (out struct {
 		State, Message, ID    string

@@ -86,7 +86,7 @@ func (m *powered) cutWhenListed(lines int) (seen string) {
 		_, _ = m.Exec(ctx, vm.Command{Args: []string{"sh", "-c", fetchSlowly}}) // it is cut off
 	}()
 	time.Sleep(time.Duration(rand.Int63n(int64(time.Second))))
-	for end := time.Now().Add(time.Minute); count(seen) < lines; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); count(seen) < lines; time.Sleep(20 * time.Millisecond) {
 		require.True(m.t, time.Now().Before(end), "only %d files are in the manifest", count(seen))
 		seen = m.sh(listed)
 	}
