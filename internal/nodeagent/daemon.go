@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -147,6 +148,7 @@ type Daemon struct {
 	healRetries      *backoff
 	createRetries    *backoff // of PersistentVolumes whose createJob has failed
 	undeleteRetries  *backoff
+	undeleted        map[types.UID]string // messages about restored volumes whose claims are not bound yet, by PersistentVolume
 	stepRetries      *backoff
 	chargeRetries    *backoff
 	trimRetries      *backoff

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
@@ -15,10 +16,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
+// The reasons of the events about volumes that are brought back.
+const (
+	undeleted    = "VolumeUndeleted"
+	notUndeleted = "VolumeNotUndeleted"
+)
+
 // undelete brings back volumes for which a person has created a PersistentVolume with pv.AnnotationUndelete,
 // and reports success or failure. An evicted volume is not created again, because the PersistentVolume names
 // its file system, and the engine checks that.
 func (d *Daemon) undelete(ctx context.Context, f observation) {
+	d.announceUndeleted(ctx, f)
 	deadline := time.Now().Add(releaseBudget)
 	there := map[string]bool{}
 	for _, u := range eviction.Undeletes(f.view) {
@@ -33,13 +41,16 @@ func (d *Daemon) undelete(ctx context.Context, f observation) {
 		}
 		if err := d.undeleteOne(ctx, f, u); err != nil {
 			b := d.undeleteRetries.add(id, d.cfg.Now(), err.Error())
-			if !d.undeleteRetries.isTransient(err, b) { // because kubectl flexlvm undelete fails at such an event
+			// kubectl flexlvm undelete fails at such an event. The PersistentVolume may be newer than the inventory, as
+			// when a volume has just been adopted.
+			if !d.undeleteRetries.isTransient(err, b) && (!u.Evicted || b.times > 1) {
 				d.announceNotUndeleted(ctx, f, u, err)
 			}
 			continue
 		}
 		d.undeleteRetries.clear(id)
 		d.dedupe.end("undelete " + id)
+		d.dedupe.end(claimTopic(u.PersistentVolume.UID, notUndeleted))
 	}
 	d.undeleteRetries.keepOnly(there)
 }
@@ -71,11 +82,26 @@ func (d *Daemon) undeleteOne(ctx context.Context, f observation, u eviction.Unde
 	message := fmt.Sprintf("volume %s is ready again: PersistentVolume %s was made to bring it back", key, c.PV)
 	if d.dedupe.note("undeleted "+string(c.UID), "", f.at) {
 		klog.FromContext(ctx).Info("Volume brought back", "volume", key, "was", u.State, "persistentvolume", c.PV)
-		d.events.onVolume(object, normal, "VolumeUndeleted", message)
-		d.events.onClaim(ctx, claimOfObject(object), normal, "VolumeUndeleted", message)
+		d.events.onVolume(object, normal, undeleted, message)
+		if !d.events.onClaim(ctx, claimOfObject(now), normal, undeleted, message) {
+			d.undeleted[object.UID] = message
+		}
 		d.kick() // so that the report includes it
 	}
 	return d.removeUndeleteAnnotation(ctx, now)
+}
+
+// announceUndeleted sends the events about restored volumes to claims that were not bound when the volumes became
+// ready.
+func (d *Daemon) announceUndeleted(ctx context.Context, f observation) {
+	waiting := map[types.UID]string{}
+	for _, object := range f.objects {
+		message, there := d.undeleted[object.UID]
+		if there && !d.events.onClaim(ctx, claimOfObject(object), normal, undeleted, message) {
+			waiting[object.UID] = message
+		}
+	}
+	d.undeleted = waiting
 }
 
 // removeUndeleteAnnotation removes the annotation from a PersistentVolume whose volume is ready. Others may write to
@@ -123,11 +149,10 @@ func (d *Daemon) whyEvicted(name volume.Name) string {
 
 func (d *Daemon) announceNotUndeleted(ctx context.Context, f observation, u eviction.Undelete, err error) {
 	c := u.PersistentVolume
-	if !d.dedupe.note("undelete "+string(c.UID), err.Error(), f.at) {
-		return
-	}
 	object := f.objects[c.PV]
-	klog.FromContext(ctx).Error(err, "A volume could not be brought back", "volume", eviction.KeyOfPersistentVolume(&c).String(), "persistentvolume", c.PV)
-	d.events.onVolume(object, warning, "VolumeNotUndeleted", err.Error())
-	d.events.onClaim(ctx, claimOfObject(object), warning, "VolumeNotUndeleted", err.Error())
+	if d.dedupe.note("undelete "+string(c.UID), err.Error(), f.at) {
+		klog.FromContext(ctx).Error(err, "A volume could not be brought back", "volume", eviction.KeyOfPersistentVolume(&c).String(), "persistentvolume", c.PV)
+		d.events.onVolume(object, warning, notUndeleted, err.Error())
+	}
+	d.warnClaim(ctx, object, notUndeleted, err.Error(), err.Error())
 }

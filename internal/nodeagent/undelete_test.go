@@ -53,6 +53,30 @@ func TestUndelete(t *testing.T) {
 	}
 }
 
+// A claim that is not bound yet when its volume is ready gets the event once it is.
+func TestUndeleteOfWhatIsNotBoundYet(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.volume("data", volume.Retained, 10, withFS)
+	pending := marked("data", func(o *corev1.PersistentVolume) { o.Spec.ClaimRef.UID = "" })
+	r.api.put(pending)
+	r.start()
+	r.eventually(func() bool { return len(r.api.told("VolumeUndeleted")) == 1 }, "not told")
+	r.eventually(func() bool { return r.api.volume("data").Annotations[pv.AnnotationUndelete] == "" }, "the mark stays")
+	r.rounds(2)
+	require.Len(t, r.api.told("VolumeUndeleted"), 1)
+	bound := marked("data")
+	r.claimOf(bound)
+	r.api.with(func() {
+		r.api.volumes["data"].Spec.ClaimRef = bound.Spec.ClaimRef
+		r.api.changed("MODIFIED", r.api.volumes["data"])
+	})
+	r.eventually(func() bool { return len(r.api.told("VolumeUndeleted")) == 2 }, "the claim is not told")
+	require.Contains(t, strings.Join(r.api.told("VolumeUndeleted"), "\n"), "PersistentVolumeClaim/data-data: volume flexlvm/data is ready again")
+	r.rounds(2)
+	require.Len(t, r.api.told("VolumeUndeleted"), 2, "once")
+}
+
 // If the process dies when the volume is ready, the next one continues from there.
 func TestUndeleteGoesOn(t *testing.T) {
 	t.Parallel()
@@ -92,7 +116,10 @@ func TestUndeleteOfWhatItCannot(t *testing.T) {
 			}
 			r.api.put(o)
 			r.start()
-			r.eventually(func() bool { return len(r.api.told("VolumeNotUndeleted")) == 1 }, "no event")
+			r.eventually(func() bool {
+				r.clock.pass(soon) // nothing is called evicted at first sight
+				return len(r.api.told("VolumeNotUndeleted")) == 1
+			}, "no event")
 			require.Contains(t, r.api.told("VolumeNotUndeleted")[0], tt.says)
 			r.rounds(2)
 			require.Empty(t, r.engine.called("set "))
