@@ -297,22 +297,30 @@ func (r *run) prepare(ctx context.Context, p plan, listed placement) error {
 	return nil
 }
 
-// spaceReleaseTimeout is how long the space of removed files may take to become free: XFS frees it in the
-// background. For 200 files that took some milliseconds (seen with statfs on Linux 6.1); a busy disk
-// may take longer.
-const spaceReleaseTimeout = 10 * time.Second
+const (
+	// spaceReleaseTimeout is how long the space of removed files may take to become free: XFS frees it in the
+	// background. For 200 files that took some milliseconds (seen with statfs on Linux 6.1); a busy disk
+	// may take longer.
+	spaceReleaseTimeout = 10 * time.Second
+	// othersReleaseTimeout is the same for files that another process may have removed just before.
+	othersReleaseTimeout = time.Second
+)
 
-// requireSpace returns an error if the plan does not fit. If files were just removed, it waits for their
-// space to become free.
+// requireSpace returns an error if the plan does not fit. It waits for the space of files that were just removed,
+// swept tells whether by this run, to become free.
 func (r *run) requireSpace(ctx context.Context, p plan, swept bool) error {
-	for end := time.Now().Add(spaceReleaseTimeout); ; {
+	timeout := othersReleaseTimeout
+	if swept {
+		timeout = spaceReleaseTimeout
+	}
+	for end := time.Now().Add(timeout); ; {
 		free, block, err := freeSpace(r.dest)
 		if err != nil {
 			return err
 		}
 		workers, _ := r.buffers(p.fetch)
 		err = checkSpace(p.spaceNeeded(block, r.alreadyStored, r.Sync).plus(p.ownSpace(workers, r.alreadyStored)), free)
-		if err == nil || !swept || time.Now().After(end) {
+		if err == nil || time.Now().After(end) {
 			return err
 		}
 		if err := store.Wait(ctx, 100*time.Millisecond); err != nil {

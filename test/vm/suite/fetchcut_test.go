@@ -3,6 +3,7 @@
 package suite
 
 import (
+	"bytes"
 	"context"
 	"math/rand"
 	"strconv"
@@ -81,12 +82,18 @@ func (m *powered) cutWhenListed(lines int) (seen string) {
 	ctx, cancel := context.WithCancel(m.t.Context())
 	defer cancel()
 	ended := make(chan struct{})
+	var said bytes.Buffer
 	go func() {
 		defer close(ended)
-		_, _ = m.Exec(ctx, vm.Command{Args: []string{"sh", "-c", fetchSlowly}}) // it is cut off
+		_, _ = m.Exec(ctx, vm.Command{Args: []string{"sh", "-c", fetchSlowly}, Stdout: &said, Stderr: &said}) // it is cut off
 	}()
 	time.Sleep(time.Duration(rand.Int63n(int64(time.Second))))
 	for end := time.Now().Add(5 * time.Minute); count(seen) < lines; time.Sleep(20 * time.Millisecond) {
+		select {
+		case <-ended:
+			require.GreaterOrEqual(m.t, count(m.sh(listed)), lines, "the fetch has ended: %s", &said)
+		default:
+		}
 		require.True(m.t, time.Now().Before(end), "only %d files are in the manifest", count(seen))
 		seen = m.sh(listed)
 	}
