@@ -43,7 +43,7 @@ spec:
 }
 
 func TestPodsRunOnEveryNodeAndReachEachOther(t *testing.T) {
-	ctx := deadline(t, 5*time.Minute)
+	ctx := deadline(t, patience)
 	nodes := strings.Fields(kubectl(ctx, t, "get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"))
 	require.Equal(t, []string{"node1", "node2"}, nodes)
 
@@ -63,8 +63,8 @@ func TestPodsRunOnEveryNodeAndReachEachOther(t *testing.T) {
 	}
 	for i, node := range nodes {
 		inPod := func(command string) string { return kubectl(ctx, t, "exec", "on-"+node, "--", "sh", "-c", command) }
-		require.Contains(t, inPod("echo GET / HTTP/1.0 | nc -w 20 10.96.0.1 443"), "HTTPS server", "the API server's service address")
-		require.Contains(t, inPod("ping -c 1 -w 10 "+addresses[1-i]), "1 packets received", "a pod on another node")
+		require.Contains(t, inPod("for i in $(seq 30); do echo GET / HTTP/1.0 | nc -w 20 10.96.0.1 443 | grep 'HTTPS server' && break; done"), "HTTPS server", "the API server's service address")
+		require.Contains(t, inPod("for i in $(seq 30); do ping -c 1 -w 10 "+addresses[1-i]+" && break; done"), "1 packets received", "a pod on another node")
 		require.Equal(t, "from "+node+"\n", inPod("cat >/tmp/x <<E\nfrom $NODE\nE\ncat /tmp/x"))
 	}
 	requireExec(ctx, t, "on-"+nodes[0])

@@ -355,7 +355,7 @@ func (l *library) goesOn(name, manifest string) {
 	l.warned(name, "the destination has no room left; make the volume larger or select less")
 	inodes := func() map[string]bool {
 		there := map[string]bool{}
-		for line := range strings.Lines(l.exec("hog", "cd /data && find . -type f ! -path './.flexlvm/*' -exec ls -i {} +")) {
+		for line := range strings.Lines(l.exec("hog", findFiles+" -exec ls -i {} +")) {
 			there[strings.TrimSpace(line)] = true
 		}
 		return there

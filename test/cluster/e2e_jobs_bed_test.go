@@ -76,6 +76,8 @@ func (b *jobsBed) install(t *testing.T) {
 	t.Cleanup(func() { b.kubectl(t, "delete", "-k", filepath.Join(dir, "nfs")) }) // its class names this server
 	b.kubectl(t, "-n", system, "patch", "deployment", "flexlvm-nfs-provisioner", "--type=json", "-p", `[
 		{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--io-timeout=10s"},
+		{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--lease-duration=5m"},
+		{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--lease-renew-deadline=4m"},
 		{"op": "add", "path": "/spec/template/spec/nodeSelector/kubernetes.io~1hostname", "value": "node1"}]`)
 	b.kubectl(t, "-n", system, "rollout", "status", "deployment/flexlvm-nfs-provisioner", patiently)
 	for _, onDelete := range []string{"delete", "retain"} {

@@ -81,11 +81,11 @@ func (b *jobsBed) removesFullDirectory(t *testing.T) {
 	b.claim(t, "full", "shared-enforced")
 	volume, directory := b.bound(t, "full")
 	b.onServer(t, "cd "+directory+`
-for i in $(seq 200); do mkdir -p data/$i/x/y; done
-for i in $(seq 200); do dd if=/dev/zero of=data/$i/x/y/file bs=400k count=1 2>/dev/null || true; done
+for i in $(seq 60); do mkdir -p data/$i/x/y; done
+for i in $(seq 60); do dd if=/dev/zero of=data/$i/x/y/file bs=1200k count=1 2>/dev/null || true; done
 if dd if=/dev/zero of=data/1/x/y/rest bs=4k count=20000 2>/dev/null; then echo "its size is not enforced"; exit 1; fi`)
 	b.deleteClaim(t, "full")
 	b.gone(t, volume)
-	require.Empty(t, b.onServer(t, "ls -d *default-full-* .deleting-* || true"))
+	require.Empty(t, b.onServer(t, "ls -d *default-full-* .deleting-default-full-* || true"))
 	b.say(t, "a full directory is removed")
 }

@@ -168,8 +168,8 @@ func TestSnapshotOfAThickVolume(t *testing.T) {
 	require.Equal(t, held, n.keys("books-restored"))
 }
 
-// storeFills takes a snapshot with a small store and overwrites its source, the last two fifths at a
-// quarter of a megabyte per second: an event warns before the snapshot is lost.
+// storeFills takes a snapshot with a small store and overwrites its source, up to 82 % of the store, so that the event
+// comes before the snapshot is lost however late the daemon looks.
 func (n *tenant) storeFills(pod, claim string) {
 	n.t.Helper()
 	require.NoError(n.t, n.apply(`
@@ -183,7 +183,7 @@ parameters: {reserve: 10%}
 	n.kubectl("wait", "volumesnapshot/of-"+claim, "--for=jsonpath={.status.readyToUse}=true", patiently)
 	_, name, _ := strings.Cut(n.snapshotHandle("of-"+claim), "/")
 	n.exec(pod, `dd if=/dev/zero of=/data/ballast bs=1M count=18 conv=fsync 2>/dev/null
-		{ for i in $(seq 72 160); do dd if=/dev/zero of=/data/ballast bs=256k count=1 seek=$i conv=notrunc,fsync; sleep 1; done; } >/dev/null 2>&1 &`)
+		{ for i in $(seq 72 104); do dd if=/dev/zero of=/data/ballast bs=256k count=1 seek=$i conv=notrunc,fsync; sleep 1; done; } >/dev/null 2>&1 &`)
 	n.ifFailed(func(ctx context.Context) (string, error) {
 		return shared.Node(ctx, "node1", "lvs", "-o", "lv_name,lv_size,snap_percent", "flexlvm")
 	})

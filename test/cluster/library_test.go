@@ -183,8 +183,11 @@ func (l *library) reader(name string, vm flexlvmv1.VolumeManager, node string) {
 	l.kubectl("wait", "--for=condition=Ready", "pod/"+name, patiently)
 }
 
+// findFiles is a line of shell that begins with a dataset's files. A loader's temporary files may disappear meanwhile.
+const findFiles = "cd /data && find . -name .flexlvm -prune -o -type f"
+
 // sumFiles is a line of shell that prints the checksums of a dataset's files.
-const sumFiles = "cd /data && find . -type f ! -path './.flexlvm/*' -exec sha256sum {} +"
+const sumFiles = findFiles + " -exec sha256sum {} +"
 
 // read returns the checksums of the files that a pod reads, by path.
 func (l *library) read(pod string) map[string]string {

@@ -82,15 +82,26 @@ func (c *Cluster) NodeInput(ctx context.Context, stdin io.Reader, node string, c
 	for i, arg := range command {
 		quoted[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 	}
-	cmd, err := c.NodeCommand(ctx, node, quoted...)
-	if err != nil {
-		return "", err
+	for try := 1; ; try++ {
+		cmd, err := c.NodeCommand(ctx, node, quoted...)
+		if err != nil {
+			return "", err
+		}
+		out, err := output(cmd, stdin)
+		if err == nil {
+			return out, nil
+		}
+		if !refusedBeforeLogin(err) || stdin != nil || try == 10 {
+			return out, fmt.Errorf("on %s: %s: %w", node, strings.Join(command, " "), err)
+		}
+		time.Sleep(time.Second)
 	}
-	out, err := output(cmd, stdin)
-	if err != nil {
-		return out, fmt.Errorf("on %s: %s: %w", node, strings.Join(command, " "), err)
-	}
-	return out, nil
+}
+
+// refusedBeforeLogin reports whether a node has refused a connection because five others had not logged in yet, which
+// is dropbear's limit for an address.
+func refusedBeforeLogin(err error) bool {
+	return strings.Contains(err.Error(), "kex_exchange_identification")
 }
 
 // NodeCommand returns an SSH client that runs a line of shell on a node or, without a line, an interactive shell.

@@ -27,7 +27,7 @@ func (b *bed) testInUseElsewhere(t *testing.T) {
 	// removes the directory, the kernel detaches mounts there in all namespaces. In its own mount
 	// namespace, which nobody else uses, it detaches the file system that testDiscovered mounts at the same time.
 	pid := strings.TrimSpace(b.onNode(t, fmt.Sprintf(`unshare -m --propagation private sh -c '
-		umount -l /mnt/disks/*/* /mnt/person; mount --bind /var/lib/kubelet/pods/*/volumes/*/%s /mnt && exec sleep 600' </dev/null >/dev/null 2>&1 & echo $!`, name)))
+		umount -l /mnt/disks/*/* /mnt/person; mount --bind /var/lib/kubelet/pods/*/volumes/*/%s /mnt && exec sleep 86400' </dev/null >/dev/null 2>&1 & echo $!`, name)))
 	mounts := func(who string) string {
 		return b.onNode(t, "grep -c "+mapped(small, name)+" /proc/"+who+"/mountinfo || true")
 	}

@@ -78,6 +78,7 @@ func (b *bed) testDiscovered(t *testing.T) {
 	require.NoError(t, err)
 	b.kubectl(t, "apply", "-f", filepath.Join(source, "examples/static.yaml"))
 	b.kubectl(t, "create", "namespace", "static")
+	b.kubectl(t, "-n", "static", "wait", "--for=create", "serviceaccount/default", "--timeout=4m")
 	provided := b.discovered(t, fs, inState(v1.DiscoveredProvided))
 	require.True(t, strings.HasPrefix(provided.Disk, "fs-"), provided.Disk)
 	require.Equal(t, "serial-blank-2", b.discovered(t, raw, inState(v1.DiscoveredProvided)).Disk)

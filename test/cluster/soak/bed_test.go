@@ -114,7 +114,7 @@ func start(t *testing.T, s settings) *bed {
 			" && dd if=/dev/urandom of=/dev/"+group+"/"+stranger+" bs=1M count=8 conv=fsync 2>/dev/null; sha256sum /dev/"+group+"/"+stranger)
 	}
 	b.kubectl(ctx, t, nil, "create", "namespace", namespace)
-	b.kubectl(ctx, t, nil, "-n", namespace, "wait", "--for=create", "serviceaccount/default", "--timeout=60s")
+	b.kubectl(ctx, t, nil, "-n", namespace, "wait", "--for=create", "serviceaccount/default", "--timeout=4m")
 	return b
 }
 

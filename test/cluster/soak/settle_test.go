@@ -118,7 +118,10 @@ func unsettled(name string, list []inventory.Volume, storage flexlvmv1.NodeStora
 			return fmt.Sprintf("%s has %d volumes that are %s, and reports %d", name, counts[state], state, n)
 		}
 	}
+	evictable := slices.ContainsFunc(storage.Status.Released, func(v flexlvmv1.ReleasedVolume) bool { return v.EvictionOrder > 0 })
 	switch {
+	case evictable && pool.Free.Value() < pool.Size.Value()/10: // an eviction for headroom waits up to a minute for pods that start
+		return name + " is about to evict a volume for headroom"
 	case storage.Status.OrphanCount != 0:
 		return fmt.Sprintf("%s reports %d orphans: %+v", name, storage.Status.OrphanCount, storage.Status.Orphans)
 	case int(storage.Status.Volumes) != len(list):
