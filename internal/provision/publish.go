@@ -146,7 +146,11 @@ func (p *publisher) publish(ctx context.Context, label string) error {
 	api := p.client.StorageV1().CSIStorageCapacities(p.namespace)
 	todo := capacityChange(want, have)
 	for _, c := range todo.create {
-		if _, err := api.Create(ctx, c, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		_, err := api.Create(ctx, c, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			continue // the cache does not have it yet
+		}
+		if err != nil {
 			return fmt.Errorf("create capacity %s: %w", describeCapacity(c), err)
 		}
 		p.metrics.published()
@@ -159,7 +163,10 @@ func (p *publisher) publish(ctx context.Context, label string) error {
 	}
 	for _, c := range todo.remove {
 		err := api.Delete(ctx, c.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID}})
-		if err != nil && !apierrors.IsNotFound(err) {
+		if apierrors.IsNotFound(err) {
+			continue // the cache still has it
+		}
+		if err != nil {
 			return fmt.Errorf("delete capacity %s: %w", describeCapacity(c), err)
 		}
 		p.metrics.published()

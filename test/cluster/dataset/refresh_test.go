@@ -65,9 +65,8 @@ func (k *kubelets) testRefresh(t *testing.T) {
 	for name, claim := range before {
 		require.Equal(t, claim.UID, s.claims()[name].UID, "%s was loaded anew", name)
 	}
-	events := k.kubectl(t, "get", "events", "-n", s.name, "-o", "jsonpath={range .items[*]}{.reason} {.message}{\"\\n\"}{end}")
-	require.Contains(t, events, "RefreshComplete")
-	require.Contains(t, events, "RefreshFailed claim v-a-0")
+	s.told("v", "RefreshComplete", "claim v-a-0 on ")
+	s.told("v", "RefreshFailed", "claim v-a-0 on ")
 	s.remove(s.get("v"))
 	s.nothingLeft()
 }

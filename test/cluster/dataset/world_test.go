@@ -107,7 +107,9 @@ func (b *bed) provisioner(t *testing.T, binary string) (kill func()) {
 	shipped := &appsv1.Deployment{}
 	require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Namespace: system, Name: account}, shipped))
 	cmd := b.cluster.Command(context.WithoutCancel(t.Context()), binary, "--kubeconfig="+kubeconfig, "--namespace="+system,
-		"--address=127.0.0.1:8095", "--loader-image="+shipped.Spec.Template.Spec.Containers[0].Image, "--node-loss-grace=3s", "--lease-duration=20s", "--lease-renew-deadline=16s", "--lease-retry-period=1s")
+		"--address=127.0.0.1:8095", "--loader-image="+shipped.Spec.Template.Spec.Containers[0].Image, "--node-loss-grace=3s", "--lease-duration=10m", "--lease-renew-deadline=9m", "--lease-retry-period=1s")
+	// The lease is long because nothing restarts a provisioner that loses it. The predecessor was killed.
+	_ = b.client.Delete(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "flexlvm.io"}}) // there may be none
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(t, cmd.Start())

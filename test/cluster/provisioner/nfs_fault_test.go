@@ -90,8 +90,9 @@ func (s *share) testPlanted(t *testing.T) {
 		require.NoError(t, os.Symlink(to, dir))
 		require.NoError(t, s.client.CoreV1().PersistentVolumeClaims(sp.name).Delete(t.Context(), claim, metav1.DeleteOptions{}))
 		s.said(t, "default", v.Name, "VolumeFailedDelete", "is not a directory")
-		require.NoError(t, os.Remove(dir))
-		require.NoError(t, os.Rename(aside, dir)) // after the repair, the deletion continues
+		// After the repair, the deletion continues. A retry in the middle of it would find nothing.
+		require.NoError(t, unix.Renameat2(unix.AT_FDCWD, aside, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE))
+		require.NoError(t, os.Remove(aside))
 		s.volumeGone(t, v)
 		require.NoDirExists(t, dir)
 	}

@@ -39,13 +39,13 @@ func (b *bed) testStolenOwners(t *testing.T) {
 	stolen, err := kubernetes.NewForConfig(b.as(account))
 	require.NoError(t, err)
 	uid := s.manager("v")
-	s.claim("foreign", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr("another") })
+	s.claim("stranger", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr("another") })
 	s.claim("ours", func(c *corev1.PersistentVolumeClaim) {
 		c.Spec.StorageClassName = ptr("another")
 		c.Annotations = map[string]string{"volume.kubernetes.io/storage-provisioner": pv.Provisioner}
 	})
 	s.replicaOf("v", uid, "dataset", func(c *corev1.PersistentVolumeClaim) { c.Labels[replica.LabelOwner] = string(uid) })
-	for _, name := range []string{"foreign", "ours", "dataset"} {
+	for _, name := range []string{"stranger", "ours", "dataset"} {
 		b.refusedSoon(t, "may not change the owners of a claim", func(dryRun []string) error {
 			_, err := stolen.CoreV1().PersistentVolumeClaims(s.name).Patch(ctx, name, types.MergePatchType, []byte(nobodysChild), metav1.PatchOptions{DryRun: dryRun})
 			return err
@@ -62,11 +62,11 @@ func (b *bed) testStolenOwners(t *testing.T) {
 	require.ErrorContains(t, err, "may not change the owners of a VolumeManager")
 
 	b.persistentVolume(t, "owned", "sim-1", pv.Driver, corev1.VolumeAvailable)
-	b.persistentVolume(t, "foreign", "sim-1", "example.org/other", corev1.VolumeAvailable)
+	b.persistentVolume(t, "stranger", "sim-1", "example.org/other", corev1.VolumeAvailable)
 	for _, config := range []*rest.Config{b.as(account), b.daemonOn(t, "sim-1")} {
 		volumes := b.volumesOf(t, config)
 		require.ErrorContains(t, volumes.patch(ctx, "owned", nobodysChild), "may not change the owners of a PersistentVolume")
-		require.ErrorContains(t, volumes.patch(ctx, "foreign", nobodysChild), "of the driver flexlvm.io/flexlvm")
+		require.ErrorContains(t, volumes.patch(ctx, "stranger", nobodysChild), "of the driver flexlvm.io/flexlvm")
 	}
 
 	// A report belongs to its own node only.
