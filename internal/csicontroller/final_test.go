@@ -109,3 +109,35 @@ func TestWhatIsForbiddenToTheService(t *testing.T) {
 		})
 	}
 }
+
+// What a webhook denies has no effect, so that the error is final, and the snapshotter can delete the VolumeSnapshot.
+// An error that may be of a write with an effect is not final.
+func TestAWriteThatAWebhookDenies(t *testing.T) {
+	volumes := corev1.Resource("persistentvolumes")
+	for name, tt := range map[string]struct {
+		err  error
+		code codes.Code
+	}{
+		"denied":           {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 400, Message: `admission webhook "limits.example.org" denied the request`}}, codes.FailedPrecondition},
+		"no webhook":       {apierrors.NewInternalError(errors.New(`failed calling webhook "limits.example.org": no endpoints`)), codes.FailedPrecondition},
+		"invalid":          {apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("PersistentVolume").GroupKind(), "snap", nil), codes.FailedPrecondition},
+		"stored, perhaps":  {apierrors.NewInternalError(errors.New("etcdserver: request timed out")), codes.Unavailable},
+		"too late":         {apierrors.NewTimeoutError("the request has timed out", 1), codes.Unavailable},
+		"there already":    {apierrors.NewAlreadyExists(volumes, "snap"), codes.Unavailable},
+		"changed":          {apierrors.NewConflict(volumes, "snap", errors.New("it has changed")), codes.Unavailable},
+		"too many of them": {apierrors.NewTooManyRequests("later", 1), codes.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := serveAs(t, csicontroller.Config{Snapshots: &csicontroller.Snapshots{Room: &clerk{}, Now: time.Now}}, thin(made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{})))
+			for _, verb := range []string{"create", "patch"} {
+				b.PrependReactor(verb, "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, tt.err })
+			}
+			_, err := b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-1"})
+			require.Equal(t, tt.code, status.Code(err), "%v", err)
+			_, err = csi.NewGroupControllerClient(b.conn).CreateVolumeGroupSnapshot(t.Context(), &csi.CreateVolumeGroupSnapshotRequest{Name: askedGroup, SourceVolumeIds: []string{"flexlvm/pvc-1"}})
+			require.Equal(t, tt.code, status.Code(err), "%v", err)
+			err = b.modify(t, "flexlvm/pvc-1", map[string]string{"readBps": "1Mi"})
+			require.Equal(t, tt.code, status.Code(err), "%v", err)
+		})
+	}
+}

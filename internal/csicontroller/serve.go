@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
@@ -153,11 +154,12 @@ func statusOf(err error) error {
 	return status.Error(code, err.Error())
 }
 
-// rejected returns the error of a write with a final code if the API server has rejected the write, which then had
-// no effect. The same error of a read or a deletion is not final: it does not show whether the object exists.
+// rejected returns the error of a write with a final code if the API server or an admission webhook has rejected the
+// write, which then had no effect: the API server stores nothing before admission has ended. The same error of a read
+// or a deletion is not final: it does not show whether the object exists.
 func rejected(err error) error {
 	switch {
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+	case controlplane.Denied(err):
 		return status.Error(codes.FailedPrecondition, err.Error())
 	case apierrors.IsNotFound(err):
 		return status.Error(codes.NotFound, err.Error())

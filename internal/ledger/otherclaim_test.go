@@ -101,6 +101,20 @@ func TestSnapshotsThatDoNotFitHoldNothing(t *testing.T) {
 	require.Empty(t, b.Changes())
 }
 
+// Nor do copies, which can be on no other node, whichever of their pod's claims has its turn.
+func TestCopiesThatDoNotFitHoldNothing(t *testing.T) {
+	b := ledgertest.New(t, ledgertest.Report("node-1", ledgertest.OneGiB))
+	one, other := ledgertest.Want("copy", volume.GiB), ledgertest.Want("other", volume.GiB)
+	one.Spec.CloneOf = "source"
+	before, _ := b.Offer("node-1", volume.Spec{Group: "flexlvm"})
+	for _, wants := range [][]ledger.Want{{one, other}, {other, one}} {
+		require.ErrorContains(t, b.Take("node-1", wants...), "together, which are used by one pod")
+		after, _ := b.Offer("node-1", volume.Spec{Group: "flexlvm"})
+		require.Equal(t, before, after)
+		require.Empty(t, b.Changes())
+	}
+}
+
 func snapshot(name string) ledger.Want {
 	w := ledgertest.Want(name, volume.GiB)
 	w.Spec.Kind = volume.Snapshot

@@ -102,9 +102,13 @@ func (l *Ledger) reserveOpen(label, node string, t attempt, reads []volume.Name)
 
 // mayHold reports whether a scheduler may have sent wants that do not fit, because it checks claims one
 // by one and ignores the replicas that their pod reads. No scheduler sends snapshots, and other claims
-// need not wait for them.
+// need not wait for them. Nor need they wait for copies, which are on this node whatever the scheduler chooses:
+// each retry would renew the hold.
 func mayHold(wants []Want, kept volume.Bytes) bool {
-	return wants[0].Spec.Kind != volume.Snapshot && (len(wants) > 1 || kept > 0)
+	if wants[0].Spec.Kind == volume.Snapshot || slices.ContainsFunc(wants, func(w Want) bool { return w.Spec.CloneOf != "" }) {
+		return false
+	}
+	return len(wants) > 1 || kept > 0
 }
 
 // hasTurn reports whether a want is about to be written, rather than waiting for its turn. Snapshots are

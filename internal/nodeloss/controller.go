@@ -65,6 +65,8 @@ type Controller struct {
 	doubted time.Time
 	doubt   string
 	warned  map[announcement]time.Time
+	// failed is when a verdict about a PersistentVolume last failed.
+	failed map[types.UID]time.Time
 }
 
 // An announcement identifies an event that was sent about a PersistentVolume.
@@ -88,7 +90,9 @@ type Seen struct {
 
 // New returns a controller that reads from seen and confirms with the API server.
 func New(config Config, seen Seen) *Controller {
-	return &Controller{Config: config, seen: seen, missed: map[string]time.Time{}, warned: map[announcement]time.Time{}}
+	return &Controller{
+		Config: config, seen: seen, missed: map[string]time.Time{}, warned: map[announcement]time.Time{}, failed: map[types.UID]time.Time{},
+	}
 }
 
 // Run watches for lost nodes until ctx ends.
@@ -102,14 +106,14 @@ func (l *Controller) Run(ctx context.Context) {
 			var err error
 			if more, err = l.round(ctx); err != nil && ctx.Err() == nil {
 				klog.FromContext(ctx).Error(err, "The volumes of lost nodes are checked again")
-				return
 			}
 		}
 	}, every, spread, true)
 }
 
-// round makes one pass over all volumes, and reports whether there is more to do immediately. The caches show
-// whether there is anything to do; before any action, the nodes are listed from the API server.
+// round makes one pass over all volumes, and reports whether there is more to do immediately: it does so when its
+// time is over, if something succeeded. The caches show whether there is anything to do; before any action, the nodes
+// are listed from the API server.
 func (l *Controller) round(ctx context.Context) (more bool, err error) {
 	cached, err := l.seen.Nodes.List(labels.Everything())
 	if err != nil {
@@ -132,17 +136,37 @@ func (l *Controller) round(ctx context.Context) (more bool, err error) {
 		return false, fmt.Errorf("nothing is done about lost nodes: %w", err)
 	}
 	// A node exists if the cache or the API server has it.
+	due := l.due(l.judge(ctx, append(asked, nodes...), volumes))
+	l.sortByFailure(due)
 	var failed []error
+	succeeded := false
 	pods := listedPods{}
-	for _, v := range l.due(l.judge(ctx, append(asked, nodes...), volumes)) {
+	for _, v := range due {
 		if l.Now().Sub(began) >= roundTime {
-			return len(failed) == 0, errors.Join(failed...)
+			return succeeded, errors.Join(failed...)
 		}
 		if err := l.carryOut(ctx, v, volumes, pods); err != nil {
 			failed = append(failed, err)
+			l.failed[v.volume.object.UID] = l.Now()
+			continue
 		}
+		succeeded = true
+		delete(l.failed, v.volume.object.UID)
 	}
 	return false, errors.Join(failed...)
+}
+
+// sortByFailure moves the verdicts that have failed to the end, the last failure last: what fails in each round, and
+// slowly, then delays nothing else forever. It forgets the failures of verdicts that are no longer due.
+func (l *Controller) sortByFailure(due []verdict) {
+	isDue := make(map[types.UID]bool, len(due))
+	for _, v := range due {
+		isDue[v.volume.object.UID] = true
+	}
+	maps.DeleteFunc(l.failed, func(uid types.UID, _ time.Time) bool { return !isDue[uid] })
+	slices.SortStableFunc(due, func(a, b verdict) int {
+		return l.failed[a.volume.object.UID].Compare(l.failed[b.volume.object.UID])
+	})
 }
 
 // localVolumes returns the volumes that judge needs: all of a node that is not in nodes by its name, and one of

@@ -1,6 +1,7 @@
 package nodeloss
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
@@ -308,6 +311,38 @@ func TestNodeLossAsksAnew(t *testing.T) {
 	r.fault = nil
 	require.NoError(t, r.round(0))
 	require.Equal(t, "list nodes", r.calls[5])
+}
+
+// Volumes that can never be given up, each of which takes up a round, do not keep the others of their nodes.
+func TestNodeLossIsNotHeldUpByWhatFails(t *testing.T) {
+	r := lossWorld(t, phase("Released"))
+	for _, name := range []string{"b", "c", "d"} {
+		require.NoError(t, r.client.Tracker().Add(lossVolume(name, "node-1", phase("Released"))))
+	}
+	r.client.PrependReactor("patch", "persistentvolumes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		name := action.(clienttesting.PatchAction).GetName()
+		if name == "c" || name == "d" {
+			return false, nil, nil
+		}
+		r.now = r.now.Add(roundTime)
+		return true, nil, apierrors.NewForbidden(volumesResource.GroupResource(), name, errors.New("by a policy"))
+	})
+	require.NoError(t, r.round(0))
+	require.ErrorContains(t, r.round(lossGrace), "PersistentVolume a of lost node")
+	require.ErrorContains(t, r.round(0), "PersistentVolume b of lost node")
+	require.Equal(t, []string{"a Released", "b Released", "c Released", "d Released", "here Bound", "claim-here"}, r.left())
+
+	r.sync()
+	more, err := r.loop.round(t.Context())
+	require.ErrorContains(t, err, "PersistentVolume a of lost node", "the one that has waited longest")
+	require.True(t, more, "something was done, and not all")
+	require.Equal(t, []string{"a Released", "b Released", "here Bound", "claim-here"}, r.left())
+
+	r.sync()
+	more, err = r.loop.round(t.Context())
+	require.ErrorContains(t, err, "PersistentVolume b of lost node")
+	require.False(t, more, "nothing was done")
+	require.Len(t, r.loop.failed, 2)
 }
 
 // If only a hash of the node's name is known, all nodes are listed.

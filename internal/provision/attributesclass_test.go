@@ -8,11 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 func attributes(name, driver string, parameters map[string]string) *storagev1.VolumeAttributesClass {
@@ -77,6 +79,35 @@ func TestProvisionRefusesAttributesClass(t *testing.T) {
 			require.Equal(t, tt.code, status.Code(err))
 			require.Equal(t, controller.ProvisioningFinished, state)
 			require.Equal(t, map[bool]int{true: 1}[tt.code == codes.InvalidArgument], c.refused)
+		})
+	}
+}
+
+// A claim that is refused for its VolumeAttributesClass holds back the other claims of its pod, too.
+func TestProvisionNothingBesideARefusedAttributesClass(t *testing.T) {
+	for name, says := range map[string]string{
+		"none": "does not exist", "foreign": `is for the driver "example.org"`, "gold": `layout "directory" has no limits on IO`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCast(t)
+			c.attributes = []*storagev1.VolumeAttributesClass{
+				attributes("foreign", "example.org", nil), attributes("gold", pv.Provisioner, map[string]string{"writeBps": "2Mi"}),
+			}
+			c.classes = append(c.classes, class(func(c *storagev1.StorageClass) {
+				c.Name = "limitless"
+				c.Parameters = map[string]string{"door": "csi", "layout": "directory", "directoryPool": "directories", "trustPods": "true"}
+			}))
+			c.claims = []*corev1.PersistentVolumeClaim{other("log", "1Gi", func(c *corev1.PersistentVolumeClaim) {
+				c.Spec.StorageClassName, c.Spec.VolumeAttributesClassName = ptr("limitless"), &name
+			}), other("db-0-scratch", "64Mi", nil)}
+			c.pods = []*corev1.Pod{using("data", "log")}
+			before, _ := c.ledger.Offer("node-1", volume.Spec{Group: "flexlvm"})
+			_, state, err := c.provisioner(t).Provision(t.Context(), options("node-1"))
+			require.ErrorContains(t, err, `pod "db-0", which uses this claim, also needs claim "log": `)
+			require.ErrorContains(t, err, says)
+			require.Equal(t, controller.ProvisioningNoChange, state)
+			after, _ := c.ledger.Offer("node-1", volume.Spec{Group: "flexlvm"})
+			require.Equal(t, before, after, "nothing is reserved")
 		})
 	}
 }

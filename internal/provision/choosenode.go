@@ -11,8 +11,9 @@ import (
 )
 
 // chooseNode picks the node for a claim whose class binds immediately, so that no scheduler has chosen one:
-// of the nodes that accept pods and have room for the volume, the one with the most room. If an earlier attempt may have
-// written the PersistentVolume, it is the same node again, because its room stays reserved there anyway.
+// of the nodes that accept pods and have room for the volume, the one with the most room. A node that offers less for a
+// while, so that the scheduler chooses another, is no exception. If an earlier attempt may have written the
+// PersistentVolume, it is the same node again, because its room stays reserved there anyway.
 func (p *Provisioner) chooseNode(class *storagev1.StorageClass, parameters Parameters, want ledger.Want) (string, error) {
 	eligible := func(name string) bool {
 		node, err := p.Listers.Nodes.Get(name)
@@ -21,6 +22,8 @@ func (p *Provisioner) chooseNode(class *storagev1.StorageClass, parameters Param
 	if name, is := p.Ledger.WrittenOn(want.PV); is && eligible(name) && p.Ledger.Fits(name, want) == nil {
 		return name, nil
 	}
+	of := parameters.Spec
+	of.FSType = want.Spec.FSType // a raw block volume has none, and needs no room for one
 	var (
 		best      string
 		bestOffer ledger.Offer
@@ -29,7 +32,8 @@ func (p *Provisioner) chooseNode(class *storagev1.StorageClass, parameters Param
 		if !eligible(name) {
 			continue
 		}
-		if offer, has := p.Ledger.Offer(name, parameters.Spec); has && offer.MaxVolumeSize >= want.Spec.Size && (best == "" || offer.Room > bestOffer.Room) {
+		offer, has := p.Ledger.Offer(name, of)
+		if has && (best == "" || offer.Room > bestOffer.Room) && p.Ledger.Fits(name, want) == nil {
 			best, bestOffer = name, offer
 		}
 	}
@@ -37,7 +41,7 @@ func (p *Provisioner) chooseNode(class *storagev1.StorageClass, parameters Param
 		return best, nil
 	}
 	none := fmt.Sprintf("no node that may run pods and that StorageClass %q allows", class.Name)
-	_, why := shortage(none, class.Name, parameters.Pool(), want.Spec.Size, p.Ledger.Largest(parameters.Spec, eligible))
+	_, why := shortage(none, class.Name, parameters.Pool(), want.Spec.Size, p.Ledger.Largest(of, eligible))
 	return "", fmt.Errorf("%s; it is retried", why)
 }
 

@@ -151,6 +151,11 @@ func (o origin) checkGroup(in volume.PoolName, uuids map[volume.PoolName]string)
 	return fmt.Errorf("volume group %s there is another one than it was made in; unless the former disks come back, it is lost", in.Group())
 }
 
+// notThere returns the error for a copy that cannot be on its origin's node.
+func (o origin) notThere(request Request, why error) error {
+	return fmt.Errorf("dataSource %q is on node %q, and a copy lies where its source does: %w", sourceOf(request.Claim.Spec).name, o.node, why)
+}
+
 // waiting returns the error for a copy that cannot be created yet.
 func waiting(name, format string, args ...any) error {
 	return fmt.Errorf("dataSource %q: %s; the copy is retried", name, fmt.Sprintf(format, args...))
@@ -218,9 +223,7 @@ func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec v
 	if err != nil {
 		return spec, Node{}, finished, err
 	}
-	on := func(err error) error {
-		return fmt.Errorf("dataSource %q is on node %q, and a copy lies where its source does: %w", sourceOf(request.Claim.Spec).name, from.node, err)
-	}
+	on := func(err error) error { return from.notThere(request, err) }
 	spec.CloneOf = from.volume
 	node, _, err := p.node(request.Class, from.node)
 	if err != nil {
@@ -282,6 +285,9 @@ func (p *Provisioner) setOrigin(ctx context.Context, request Request, spec *volu
 	from, err := p.origin(ctx, request, *spec)
 	if err != nil {
 		return err
+	}
+	if err := from.checkGroup(spec.Pool(), p.Ledger.GroupUUIDs(from.node)); err != nil {
+		return from.notThere(request, err) // the scheduler is not asked again, because no node will do
 	}
 	spec.CloneOf = from.volume
 	if from.node != node {

@@ -205,6 +205,19 @@ func TestProvisionForAPodWithACopy(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "node-1", got.Labels[pv.LabelNode])
 	})
+	for _, selected := range []string{"node-1", "node-2"} {
+		t.Run("what it is to be a copy of is lost, on "+selected, func(t *testing.T) {
+			c := cloneCast(t)
+			c.claims = append(c.claims, copyClaim, scratch)
+			c.volumes[0].Spec.FlexVolume.Options[volume.OptionGroupUUID] = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3T"
+			c.pods = []*corev1.Pod{using("data", "copy")}
+			o := options(selected)
+			o.StorageClass = c.classes[1]
+			_, state, err := c.provisioner(t).Provision(t.Context(), o)
+			require.ErrorContains(t, err, `also needs claim "copy": dataSource "source" is on node "node-1", and a copy lies where its source does: volume group flexlvm there is another one than it was made in`)
+			require.Equal(t, controller.ProvisioningNoChange, state, "no other node is any better")
+		})
+	}
 	for name, tt := range map[string]struct {
 		selected string
 		volume   string // of the copy, if it has one already

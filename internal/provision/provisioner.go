@@ -118,14 +118,8 @@ func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 //     the claim is retried.
 func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
 	request := Request{PVName: o.PVName, Claim: o.PVC, Class: o.StorageClass, Cluster: p.Cluster, Door: p.Door}
-	spec, parameters, err := request.Check()
+	spec, parameters, err := p.check(ctx, request)
 	if err != nil {
-		return nil, finished, p.countRefusal(err)
-	}
-	if parameters.IOLimits, err = p.limits(ctx, o.PVC, parameters.IOLimits); err != nil {
-		return nil, finished, p.countRefusal(err)
-	}
-	if err := checkIOLimits(spec, parameters.IOLimits); err != nil {
 		return nil, finished, p.countRefusal(err)
 	}
 	if request.clones() {
@@ -158,6 +152,19 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 	}
 	spec.GroupUUID = uuids[spec.Pool()]
 	return request.PersistentVolume(spec, parameters, node), finished, nil
+}
+
+// check checks a claim, its class and its VolumeAttributesClass, and returns the volume's spec and parameters. A *Refusal
+// is final; any other error may be transient.
+func (p *Provisioner) check(ctx context.Context, request Request) (volume.Spec, Parameters, error) {
+	spec, parameters, err := request.Check()
+	if err != nil {
+		return spec, parameters, err
+	}
+	if parameters.IOLimits, err = p.limits(ctx, request.Claim, parameters.IOLimits); err != nil {
+		return spec, parameters, err
+	}
+	return spec, parameters, checkIOLimits(spec, parameters.IOLimits)
 }
 
 // provisionAnywhere serves a class that binds immediately. If the node has just filled up, the claim is
@@ -299,7 +306,7 @@ func (p *Provisioner) otherClaimVolume(ctx context.Context, namespace, name, nod
 		return ledger.Want{}, false, nil
 	}
 	request := Request{PVName: persistentvolume.NameFor(other.UID), Claim: other, Class: class, Cluster: p.Cluster, Door: p.Door}
-	spec, _, err := request.Check()
+	spec, _, err := p.check(ctx, request)
 	if err == nil && request.clones() {
 		err = p.setOrigin(ctx, request, &spec, node)
 	}

@@ -92,6 +92,15 @@ func TestProvisionAReplicaThatConsumersWrite(t *testing.T) {
 	}
 }
 
+// Without onNodeLoss in its class, the claim of a replica is kept, as any other is.
+func TestProvisionAReplicaOfAClassThatKeepsClaims(t *testing.T) {
+	o := replicaOptions()
+	delete(o.StorageClass.Parameters, "onNodeLoss")
+	got, _, err := replicaCast(t).provisioner(t).Provision(t.Context(), o)
+	require.NoError(t, err)
+	require.Equal(t, "keep", got.Annotations[pv.AnnotationOnNodeLoss])
+}
+
 // The author of a claim can set its labels, so a claim for a replica is checked.
 func TestReplicasThatAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -185,8 +185,9 @@ func retainsVolumes(report *flexlvmv1.NodeStorage) bool {
 }
 
 // keepsNode reports whether a PersistentVolume that flexlvm has created, also of a discovered volume,
-// keeps its node. A snapshot does once it was taken: no claim is ever bound to it. A replica's data can
-// be fetched again, unless consumers write to it.
+// keeps its node. A snapshot does once it was taken: no claim is ever bound to it. A replica does if its claim
+// is kept when the node is lost: consumers may write to it, or its class says so. The data of other replicas can
+// be fetched again.
 func keepsNode(object *corev1.PersistentVolume) bool {
 	if object.Annotations[pv.AnnotationProvisionedBy] == flexlvmv1.Discoverer {
 		return discoveredKeepsNode(object)

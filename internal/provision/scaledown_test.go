@@ -145,7 +145,8 @@ func TestScaleDownIsDisabledWhileVolumesLive(t *testing.T) {
 	readable := bound(func(v *corev1.PersistentVolume) {
 		v.Labels[replica.LabelDataset], v.Annotations[pv.AnnotationOnNodeLoss] = "hash", "release"
 	})
-	writable := bound(func(v *corev1.PersistentVolume) { v.Labels[replica.LabelDataset] = "hash" })
+	// Either consumers write to it, or its class keeps claims.
+	keptReplica := bound(func(v *corev1.PersistentVolume) { v.Labels[replica.LabelDataset] = "hash" })
 	ours := map[string]string{autoscaler: "true", pv.AnnotationScaleDownOurs: "true"}
 	theirs := map[string]string{autoscaler: "true"}
 	discovered := func(phase corev1.PersistentVolumePhase) *corev1.PersistentVolume {
@@ -167,7 +168,7 @@ func TestScaleDownIsDisabledWhileVolumesLive(t *testing.T) {
 		"a declared volume":             {nil, []*corev1.PersistentVolume{declared()}, nil},
 		"a declared one that is kept":   {nil, []*corev1.PersistentVolume{retaining(declared())}, ours},
 		"what can be fetched again":     {nil, []*corev1.PersistentVolume{readable}, nil},
-		"what consumers write":          {nil, []*corev1.PersistentVolume{writable}, ours},
+		"a replica that is kept":        {nil, []*corev1.PersistentVolume{keptReplica}, ours},
 		"a discovered volume":           {nil, []*corev1.PersistentVolume{discovered(corev1.VolumeBound)}, ours},
 		"a discovered one that is free": {nil, []*corev1.PersistentVolume{discovered(corev1.VolumeAvailable)}, nil},
 		"a discovered one, released":    {nil, []*corev1.PersistentVolume{discovered(corev1.VolumeReleased)}, ours},
