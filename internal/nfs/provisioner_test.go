@@ -29,6 +29,7 @@ type rig struct {
 	events  *record.FakeRecorder
 	now     *corev1.PersistentVolume // PersistentVolume in the API
 	failure error
+	onRead  func()                     // called before each read of now; may be nil
 	listed  []*corev1.PersistentVolume // PersistentVolumes in the API
 	lists   int
 	onList  func() error // called by each list; may be nil
@@ -48,6 +49,9 @@ func newRig(t *testing.T) *rig {
 		Cluster:   "here",
 		IOTimeout: time.Minute, MaxWaiting: 2, MaxLong: 1, Events: r.events, Now: time.Now,
 		Volume: func(context.Context, string) (*corev1.PersistentVolume, error) {
+			if r.onRead != nil {
+				r.onRead()
+			}
 			if r.failure != nil {
 				return nil, r.failure
 			}
@@ -313,4 +317,52 @@ func TestDeleteInDoubt(t *testing.T) {
 	v.UID = "" // as far as the library knows, the API server has not accepted it
 	require.NoError(t, r.Delete(t.Context(), v))
 	require.FileExists(t, filepath.Join(dir, "file"))
+}
+
+// While a large directory is being removed, somebody decides to keep it. What is left is kept.
+func TestRemovalOfWhatIsToBeKeptByNow(t *testing.T) {
+	tests := map[string]struct {
+		change func(r *rig)
+		want   string // empty: ignored
+	}{
+		"policy":     {func(r *rig) { r.now.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain }, ""},
+		"phase":      {func(r *rig) { r.now.Status.Phase = corev1.VolumeAvailable }, ""},
+		"object":     {func(r *rig) { r.now.UID = "u2" }, ""},
+		"archive":    {func(r *rig) { r.now.Annotations[AnnotationOnDelete] = "archive" }, "annotation nfs.flexlvm.io/on-delete has changed from delete to archive"},
+		"retain":     {func(r *rig) { r.now.Annotations[AnnotationOnDelete] = "retain" }, "has changed from delete to retain"},
+		"annotation": {func(r *rig) { r.now.Annotations[AnnotationOnDelete] = "keep" }, `"keep"`},
+		"silence":    {func(r *rig) { r.failure = errors.New("away") }, "away"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			v, dir := r.provisioned("onDelete", "delete")
+			v = v.DeepCopy()
+			for i := range atOnce + 1 {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o644))
+			}
+			doomed := filepath.Join(filepath.Dir(dir), doomedPrefix+filepath.Base(dir))
+			r.onRead = func() {
+				if _, err := os.Lstat(doomed); err == nil { // after the first step
+					tt.change(r)
+				}
+			}
+			err := r.Delete(t.Context(), v)
+			if tt.want == "" {
+				require.IsType(t, &controller.IgnoredError{}, err, "the library does not unwrap it")
+			} else {
+				require.ErrorContains(t, err, tt.want)
+			}
+			left, err := os.ReadDir(doomed)
+			require.NoError(t, err)
+			require.NotEmpty(t, left)
+			if name != "archive" {
+				return
+			}
+			require.NoError(t, r.Delete(t.Context(), v))
+			kept, err := os.ReadDir(filepath.Join(filepath.Dir(dir), archivedPrefix+filepath.Base(dir)))
+			require.NoError(t, err)
+			require.Len(t, kept, len(left))
+		})
+	}
 }
