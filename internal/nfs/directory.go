@@ -154,8 +154,9 @@ func archive(ctx context.Context, root *os.Root, p place) (finding, error) {
 
 // remove renames the directory of a volume, so that nobody mistakes it for a volume, and then removes
 // some of its entries. more reports whether it must be called again. The mark is removed last, so that
-// a call after a kill still recognises the directory as flexlvm's.
-func remove(ctx context.Context, root *os.Root, p place) (found finding, more bool, err error) {
+// a call after a kill still recognises the directory as flexlvm's. Unless mayRename, a directory in its
+// place is an error: it was not there when the removal began, so somebody has put it back.
+func remove(ctx context.Context, root *os.Root, p place, mayRename bool) (found finding, more bool, err error) {
 	if found, err = find(root, p); err == nil {
 		err = ctx.Err()
 	}
@@ -166,6 +167,9 @@ func remove(ctx context.Context, root *os.Root, p place) (found finding, more bo
 	case archived:
 		return "", false, &nfsmark.ForeignError{Name: archivedPrefix + p.name, What: "is kept for a person, and was to be removed"}
 	case inPlace:
+		if !mayRename {
+			return "", false, &nfsmark.ForeignError{Name: p.name, What: "was put back in its place while it was removed"}
+		}
 		if err := root.Rename(p.name, doomedPrefix+p.name); err != nil {
 			return "", false, err
 		}

@@ -55,6 +55,8 @@ type Provisioner struct {
 	gates map[string]*gate // by export
 	long  chan struct{}    // one entry for each removal that takes longer than turn
 	room  func(*os.File) (room, error)
+
+	survey survey
 }
 
 var (
@@ -202,6 +204,12 @@ func (p *Provisioner) confirm(ctx context.Context, v *corev1.PersistentVolume, d
 }
 
 func (p *Provisioner) archive(ctx context.Context, v *corev1.PersistentVolume, at place) error {
+	if _, err := p.begin(ctx, v, at); err != nil {
+		return fmt.Errorf("archive directory %s: %w", at.name, err)
+	}
+	if err := p.confirm(ctx, v, Archive); err != nil {
+		return err // unchanged: the library recognises an IgnoredError by its type
+	}
 	var found finding
 	err := p.gate(at).do(ctx, at.volume, func(ctx context.Context, root *os.Root) (err error) {
 		found, err = archive(ctx, root, at)
@@ -227,9 +235,14 @@ const turn = time.Minute
 var errTurn = fmt.Errorf("it is not empty after %s, and its worker is needed; the rest is removed later", turn)
 
 // remove repeats its steps until everything is removed. Each step has its own deadline. A removal may take hours, in
-// which somebody may decide to keep the rest, so each step is confirmed. Tenants can make directories of any size, so after its turn a removal continues only if fewer than MaxLong others do. Otherwise large directories
-// would keep all workers, and no other directory would be removed.
+// which somebody may decide to keep the rest, so each step is confirmed. Tenants can make directories of any size, so
+// after its turn a removal continues only if fewer than MaxLong others do. Otherwise large directories would keep all
+// workers, and no other directory would be removed.
 func (p *Provisioner) remove(ctx context.Context, v *corev1.PersistentVolume, at place) error {
+	state, err := p.begin(ctx, v, at)
+	if err != nil {
+		return fmt.Errorf("remove directory %s: %w", at.name, err)
+	}
 	begun, long := p.Now(), false
 	for first, more := true, true; more; first = false {
 		if !long && p.Now().Sub(begun) > turn {
@@ -247,7 +260,7 @@ func (p *Provisioner) remove(ctx context.Context, v *corev1.PersistentVolume, at
 		}
 		var found finding
 		err := p.gate(at).do(ctx, at.volume, func(ctx context.Context, root *os.Root) (err error) {
-			found, more, err = remove(ctx, root, at)
+			found, more, err = remove(ctx, root, at, first && state == inPlace)
 			return err
 		})
 		if err != nil {
