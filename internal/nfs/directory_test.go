@@ -212,8 +212,9 @@ func TestArchiveOfWhatIsBeingRemoved(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, doomed, found)
 	require.Equal(t, []string{"archived-" + here.name}, b.names())
-	_, _, err = remove(t.Context(), b.root, here, true)
+	found, _, err = remove(t.Context(), b.root, here, true)
 	require.NoError(t, err)
+	require.Equal(t, finished, found)
 	require.Equal(t, []string{"archived-" + here.name}, b.names(), "what is archived is never removed")
 	require.NoError(t, here.mark("team/data").Write(b.root))
 	_, _, err = remove(t.Context(), b.root, here, true)
@@ -227,7 +228,7 @@ func TestRemove(t *testing.T) {
 	require.Equal(t, inPlace, b.removeAll())
 	require.Empty(t, b.names())
 	require.False(t, b.marked())
-	require.Equal(t, finished, b.removeAll(), "again")
+	require.Equal(t, gone, b.removeAll(), "again")
 }
 
 // fill creates content as tenants do: links to everywhere, nested directories, and entries that cannot be read.

@@ -218,8 +218,8 @@ func (p *Provisioner) archive(ctx context.Context, v *corev1.PersistentVolume, a
 	if err != nil {
 		return fmt.Errorf("archive directory %s: %w", at.name, err)
 	}
-	if found == missing {
-		p.announceMissing(v, at)
+	if found == missing || found == gone {
+		p.announceMissing(v, at, found)
 		return nil
 	}
 	kept := at
@@ -244,7 +244,8 @@ func (p *Provisioner) remove(ctx context.Context, v *corev1.PersistentVolume, at
 		return fmt.Errorf("remove directory %s: %w", at.name, err)
 	}
 	begun, long := p.Now(), false
-	for first, more := true, true; more; first = false {
+	mayRename := state == inPlace
+	for more := true; more; mayRename = false {
 		if !long && p.Now().Sub(begun) > turn {
 			select {
 			case p.long <- struct{}{}:
@@ -260,21 +261,26 @@ func (p *Provisioner) remove(ctx context.Context, v *corev1.PersistentVolume, at
 		}
 		var found finding
 		err := p.gate(at).do(ctx, at.volume, func(ctx context.Context, root *os.Root) (err error) {
-			found, more, err = remove(ctx, root, at, first && state == inPlace)
+			found, more, err = remove(ctx, root, at, mayRename)
 			return err
 		})
 		if err != nil {
 			return fmt.Errorf("remove directory %s: %w", at.name, err)
 		}
-		if first && found == missing {
-			p.announceMissing(v, at)
-		}
+		p.announceMissing(v, at, found)
 	}
 	return nil
 }
 
-func (p *Provisioner) announceMissing(v *corev1.PersistentVolume, at place) {
-	p.say(v, corev1.EventTypeWarning, eventMissing, "the claim is gone, and its directory %s was not there any more", at)
+// announceMissing sends a warning if a directory was not found. If its mark is not there either, the server may export
+// another disk, or an older backup. The directory may then be elsewhere, and its PersistentVolume is about to be deleted.
+func (p *Provisioner) announceMissing(v *corev1.PersistentVolume, at place, found finding) {
+	switch found {
+	case missing:
+		p.say(v, corev1.EventTypeWarning, eventMissing, "the claim is gone, and its directory %s was not there any more", at)
+	case gone:
+		p.say(v, corev1.EventTypeWarning, eventMissing, "the claim is gone, and neither its directory %s nor its mark is there: unless a removal was interrupted at its end, see whether the server exports the right disk", at)
+	}
 }
 
 func (p *Provisioner) say(v *corev1.PersistentVolume, kind, reason, format string, args ...any) {

@@ -109,6 +109,7 @@ func TestProvisionAndDelete(t *testing.T) {
 	require.NoDirExists(t, dir)
 	require.Empty(t, r.event())
 	require.NoError(t, r.Delete(t.Context(), v), "again")
+	require.Contains(t, r.event(), "unless a removal was interrupted at its end")
 
 	v, dir = r.provisioned("onDelete", "retain")
 	require.NoError(t, r.Delete(t.Context(), v))
@@ -129,6 +130,44 @@ func TestProvisionAndDelete(t *testing.T) {
 		require.NoError(t, r.Delete(t.Context(), v))
 		require.Contains(t, r.event(), "Warning DirectoryMissing the claim is gone, and its directory b:/srv/team-data")
 	}
+}
+
+// The server exports another disk than it did, which is also flexlvm's, or an export restored from an older backup.
+func TestDeleteInAnotherExport(t *testing.T) {
+	for _, onDelete := range []string{"archive", "delete"} {
+		r := newRig(t)
+		v, dir := r.provisioned("onDelete", onDelete)
+		aside := filepath.Join(t.TempDir(), "aside")
+		require.NoError(t, errors.Join(os.Rename(dir, aside), os.Remove(filepath.Join(r.Exports[1].Dir, nfsmark.Dir, pvName))))
+		require.NoError(t, r.Delete(t.Context(), v))
+		require.Contains(t, r.event(), "Warning DirectoryMissing the claim is gone, and neither its directory b:/srv/team-data-"+pvName+" nor its mark is there")
+		require.Empty(t, r.event())
+	}
+	r := newRig(t)
+	v, _ := r.provisioned()
+	for range 2 { // the PersistentVolume could not be deleted
+		require.NoError(t, r.Delete(t.Context(), v))
+		require.Contains(t, r.event(), "Normal DirectoryArchived")
+		require.Empty(t, r.event())
+	}
+}
+
+// The same while a directory is being removed.
+func TestRemovalWhoseExportIsExchanged(t *testing.T) {
+	r := newRig(t)
+	v, dir := r.provisioned("onDelete", "delete")
+	for i := range atOnce + 1 {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o644))
+	}
+	aside := filepath.Join(t.TempDir(), "aside")
+	r.onRead = func() {
+		if os.Rename(filepath.Join(filepath.Dir(dir), doomedPrefix+filepath.Base(dir)), aside) == nil {
+			require.NoError(t, os.Remove(filepath.Join(r.Exports[1].Dir, nfsmark.Dir, pvName)))
+		}
+	}
+	require.NoError(t, r.Delete(t.Context(), v))
+	require.DirExists(t, aside)
+	require.Contains(t, r.event(), "nor its mark is there")
 }
 
 // A PersistentVolume that was copied to another cluster is released there, because its claim does not exist there.
