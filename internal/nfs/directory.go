@@ -91,7 +91,8 @@ const (
 	doomed   finding = "being removed"
 	archived finding = "archived"
 	missing  finding = "missing" // but still marked: somebody else removed the directory, or flexlvm was killed after removing it
-	finished finding = "gone"    // and unmarked: an earlier call finished the disposal
+	finished finding = "kept"    // archived and unmarked: an earlier call finished the disposal
+	gone     finding = "gone"    // and unmarked: an earlier call finished the removal, or the export is not the one in which it was made
 )
 
 // find returns how far the disposal of a volume has come. Whatever it finds must be flexlvm's by its
@@ -103,6 +104,7 @@ func find(root *os.Root, p place) (finding, error) {
 		return "", err
 	}
 	var found []finding
+	kept := false
 	for _, candidate := range []struct {
 		name string
 		as   finding
@@ -111,8 +113,12 @@ func find(root *os.Root, p place) (finding, error) {
 		if err != nil {
 			return "", err
 		}
-		if !there || !marked && candidate.as == archived {
-			continue // archived and unmarked: the disposal is finished
+		if !there {
+			continue
+		}
+		if !marked && candidate.as == archived {
+			kept = true
+			continue
 		}
 		if !marked {
 			return "", &nfsmark.ForeignError{Name: candidate.name, What: "has no mark in " + nfsmark.Dir + " that this provisioner made it for " + p.volume}
@@ -129,8 +135,10 @@ func find(root *os.Root, p place) (finding, error) {
 		return found[0], nil
 	case marked:
 		return missing, nil
+	case kept:
+		return finished, nil
 	}
-	return finished, nil
+	return gone, nil
 }
 
 // archive renames the directory of a volume, and returns the state in which it found it. Killed before
@@ -154,8 +162,9 @@ func archive(ctx context.Context, root *os.Root, p place) (finding, error) {
 
 // remove renames the directory of a volume, so that nobody mistakes it for a volume, and then removes
 // some of its entries. more reports whether it must be called again. The mark is removed last, so that
-// a call after a kill still recognises the directory as flexlvm's.
-func remove(ctx context.Context, root *os.Root, p place) (found finding, more bool, err error) {
+// a call after a kill still recognises the directory as flexlvm's. Unless mayRename, a directory in its
+// place is an error: it was not there when the removal began, so somebody has put it back.
+func remove(ctx context.Context, root *os.Root, p place, mayRename bool) (found finding, more bool, err error) {
 	if found, err = find(root, p); err == nil {
 		err = ctx.Err()
 	}
@@ -166,6 +175,9 @@ func remove(ctx context.Context, root *os.Root, p place) (found finding, more bo
 	case archived:
 		return "", false, &nfsmark.ForeignError{Name: archivedPrefix + p.name, What: "is kept for a person, and was to be removed"}
 	case inPlace:
+		if !mayRename {
+			return "", false, &nfsmark.ForeignError{Name: p.name, What: "was put back in its place while it was removed"}
+		}
 		if err := root.Rename(p.name, doomedPrefix+p.name); err != nil {
 			return "", false, err
 		}
@@ -173,7 +185,7 @@ func remove(ctx context.Context, root *os.Root, p place) (found finding, more bo
 		if err := setMode(root, doomedPrefix+p.name, 0o700); err != nil {
 			return "", false, err
 		}
-	case missing, finished:
+	case missing, finished, gone:
 		return found, false, nfsmark.Remove(root, p.volume)
 	}
 	empty, err := clearSome(ctx, root, doomedPrefix+p.name)

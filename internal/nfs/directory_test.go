@@ -93,7 +93,7 @@ func (b *bait) marked() bool {
 func (b *bait) removeAll() (first finding) {
 	b.t.Helper()
 	for calls := 1; ; calls++ {
-		found, more, err := remove(b.t.Context(), b.root, here)
+		found, more, err := remove(b.t.Context(), b.root, here, true)
 		require.NoError(b.t, err)
 		if first == "" {
 			first = found
@@ -147,7 +147,7 @@ func TestMakeDirectoryWhereSomethingIs(t *testing.T) {
 			if name != "directory" {
 				_, err = makeDirectory(t.Context(), b.root, here, everybody, "team/data")
 				require.ErrorAs(t, err, &foreign)
-				_, _, err = remove(t.Context(), b.root, here)
+				_, _, err = remove(t.Context(), b.root, here, true)
 				require.ErrorAs(t, err, &foreign)
 				_, err = archive(t.Context(), b.root, here)
 				require.ErrorAs(t, err, &foreign)
@@ -212,11 +212,12 @@ func TestArchiveOfWhatIsBeingRemoved(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, doomed, found)
 	require.Equal(t, []string{"archived-" + here.name}, b.names())
-	_, _, err = remove(t.Context(), b.root, here)
+	found, _, err = remove(t.Context(), b.root, here, true)
 	require.NoError(t, err)
+	require.Equal(t, finished, found)
 	require.Equal(t, []string{"archived-" + here.name}, b.names(), "what is archived is never removed")
 	require.NoError(t, here.mark("team/data").Write(b.root))
-	_, _, err = remove(t.Context(), b.root, here)
+	_, _, err = remove(t.Context(), b.root, here, true)
 	require.ErrorContains(t, err, "is kept for a person")
 }
 
@@ -227,7 +228,7 @@ func TestRemove(t *testing.T) {
 	require.Equal(t, inPlace, b.removeAll())
 	require.Empty(t, b.names())
 	require.False(t, b.marked())
-	require.Equal(t, finished, b.removeAll(), "again")
+	require.Equal(t, gone, b.removeAll(), "again")
 }
 
 // fill creates content as tenants do: links to everywhere, nested directories, and entries that cannot be read.
@@ -257,7 +258,7 @@ func TestRemoveInSteps(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(sub, fmt.Sprint(j)), nil, 0o644))
 		}
 	}
-	found, more, err := remove(t.Context(), b.root, here)
+	found, more, err := remove(t.Context(), b.root, here, true)
 	require.NoError(t, err)
 	require.Equal(t, inPlace, found)
 	require.True(t, more)
@@ -269,7 +270,7 @@ func TestRemoveInSteps(t *testing.T) {
 
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, _, err = remove(ended, b.root, here)
+	_, _, err = remove(ended, b.root, here, true)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, doomed, b.removeAll())
 	require.Empty(t, b.names())
@@ -287,7 +288,7 @@ func TestRemoveOnASlowServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	for range 100_000 {
-		if _, more, err := remove(ctx, b.root, here); err != nil {
+		if _, more, err := remove(ctx, b.root, here, true); err != nil {
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			break
 		} else if !more {
@@ -318,7 +319,7 @@ func TestRemoveDepths(t *testing.T) {
 
 func TestFindRefusesWhatIsNotOurs(t *testing.T) {
 	disposals := map[string]func(b *bait) error{
-		"remove":  func(b *bait) error { _, _, err := remove(t.Context(), b.root, here); return err },
+		"remove":  func(b *bait) error { _, _, err := remove(t.Context(), b.root, here, true); return err },
 		"archive": func(b *bait) error { _, err := archive(t.Context(), b.root, here); return err },
 	}
 	tests := map[string]struct {
@@ -361,7 +362,7 @@ func TestDirectoryRemovedByHand(t *testing.T) {
 	b := newBait(t)
 	b.make()
 	require.NoError(t, os.Remove(b.path(here.name)))
-	found, more, err := remove(t.Context(), b.root, here)
+	found, more, err := remove(t.Context(), b.root, here, true)
 	require.NoError(t, err)
 	require.False(t, more)
 	require.Equal(t, missing, found)

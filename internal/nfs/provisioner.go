@@ -55,6 +55,8 @@ type Provisioner struct {
 	gates map[string]*gate // by export
 	long  chan struct{}    // one entry for each removal that takes longer than turn
 	room  func(*os.File) (room, error)
+
+	survey survey
 }
 
 var (
@@ -141,30 +143,15 @@ func begun(root *os.Root, at place) controller.ProvisioningState {
 
 func (p *Provisioner) gate(at place) *gate { return p.gates[at.export.String()] }
 
-// Delete disposes of the directory of a released volume as its class said when the volume was created.
-// It first reads the PersistentVolume from the API server: the watch may be behind, and somebody may
-// just have decided to keep the volume. If anything is not as this provisioner created it, Delete
-// returns an error and changes nothing.
+// Delete disposes of the directory of a released volume as its class said when the volume was created. If
+// anything is not as this provisioner created it, Delete returns an error and changes nothing.
 func (p *Provisioner) Delete(ctx context.Context, seen *corev1.PersistentVolume) error {
 	if seen.UID == "" {
 		return nil // the API server never stored this object; the claim still uses the directory
 	}
-	v, err := p.Volume(ctx, seen.Name)
-	if apierrors.IsNotFound(err) {
-		return &controller.IgnoredError{Reason: "the PersistentVolume is gone"}
-	} else if err != nil {
-		return fmt.Errorf("check the PersistentVolume once more before its directory is deleted: %w", err)
-	}
-	if v.DeletionTimestamp != nil && !slices.Contains(v.Finalizers, finalizer) {
-		// The library's cache may not show yet that the library itself has removed the finalizer.
-		return &controller.IgnoredError{Reason: "the directory was disposed of, and the PersistentVolume waits for others"}
-	}
-	if v.UID != seen.UID || v.Status.Phase != corev1.VolumeReleased || v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
-		return &controller.IgnoredError{Reason: "the PersistentVolume is not to be deleted any more"}
-	}
-	onDelete, err := parseOnDelete(AnnotationOnDelete, v.Annotations[AnnotationOnDelete])
+	v, onDelete, err := p.decide(ctx, seen)
 	if err != nil {
-		return fmt.Errorf("delete the directory: %w", err)
+		return err
 	}
 	at, err := p.Exports.locate(v)
 	if err != nil {
@@ -183,7 +170,46 @@ func (p *Provisioner) Delete(ctx context.Context, seen *corev1.PersistentVolume)
 	return &volume.FieldError{Field: AnnotationOnDelete, Value: string(onDelete), Reason: "is not handled"}
 }
 
+// decide reads a PersistentVolume from the API server, and returns it and what is to be done with its directory. The
+// watch may be behind, and somebody may just have decided to keep the volume. The error is a *controller.IgnoredError
+// if the volume is not to be deleted.
+func (p *Provisioner) decide(ctx context.Context, seen *corev1.PersistentVolume) (*corev1.PersistentVolume, OnDelete, error) {
+	v, err := p.Volume(ctx, seen.Name)
+	if apierrors.IsNotFound(err) {
+		return nil, "", &controller.IgnoredError{Reason: "the PersistentVolume is gone"}
+	} else if err != nil {
+		return nil, "", fmt.Errorf("check the PersistentVolume once more before its directory is deleted: %w", err)
+	}
+	if v.DeletionTimestamp != nil && !slices.Contains(v.Finalizers, finalizer) {
+		// The library's cache may not show yet that the library itself has removed the finalizer.
+		return nil, "", &controller.IgnoredError{Reason: "the directory was disposed of, and the PersistentVolume waits for others"}
+	}
+	if v.UID != seen.UID || v.Status.Phase != corev1.VolumeReleased || v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
+		return nil, "", &controller.IgnoredError{Reason: "the PersistentVolume is not to be deleted any more"}
+	}
+	onDelete, err := parseOnDelete(AnnotationOnDelete, v.Annotations[AnnotationOnDelete])
+	if err != nil {
+		return nil, "", fmt.Errorf("delete the directory: %w", err)
+	}
+	return v, onDelete, nil
+}
+
+// confirm fails unless a directory is still to be disposed of in the way that was decided.
+func (p *Provisioner) confirm(ctx context.Context, v *corev1.PersistentVolume, decided OnDelete) error {
+	_, onDelete, err := p.decide(ctx, v)
+	if err == nil && onDelete != decided {
+		err = fmt.Errorf("annotation %s has changed from %s to %s; it is retried", AnnotationOnDelete, decided, onDelete)
+	}
+	return err
+}
+
 func (p *Provisioner) archive(ctx context.Context, v *corev1.PersistentVolume, at place) error {
+	if _, err := p.begin(ctx, v, at); err != nil {
+		return fmt.Errorf("archive directory %s: %w", at.name, err)
+	}
+	if err := p.confirm(ctx, v, Archive); err != nil {
+		return err // unchanged: the library recognises an IgnoredError by its type
+	}
 	var found finding
 	err := p.gate(at).do(ctx, at.volume, func(ctx context.Context, root *os.Root) (err error) {
 		found, err = archive(ctx, root, at)
@@ -192,8 +218,8 @@ func (p *Provisioner) archive(ctx context.Context, v *corev1.PersistentVolume, a
 	if err != nil {
 		return fmt.Errorf("archive directory %s: %w", at.name, err)
 	}
-	if found == missing {
-		p.announceMissing(v, at)
+	if found == missing || found == gone {
+		p.announceMissing(v, at, found)
 		return nil
 	}
 	kept := at
@@ -208,12 +234,18 @@ const turn = time.Minute
 // errTurn means that the worker is needed for others. What was removed stays removed, and the library retries.
 var errTurn = fmt.Errorf("it is not empty after %s, and its worker is needed; the rest is removed later", turn)
 
-// remove repeats its steps until everything is removed. Each step has its own deadline. Tenants can make directories of
-// any size, so after its turn a removal continues only if fewer than MaxLong others do. Otherwise large directories
-// would keep all workers, and no other directory would be removed.
+// remove repeats its steps until everything is removed. Each step has its own deadline. A removal may take hours, in
+// which somebody may decide to keep the rest, so each step is confirmed. Tenants can make directories of any size, so
+// after its turn a removal continues only if fewer than MaxLong others do. Otherwise large directories would keep all
+// workers, and no other directory would be removed.
 func (p *Provisioner) remove(ctx context.Context, v *corev1.PersistentVolume, at place) error {
+	state, err := p.begin(ctx, v, at)
+	if err != nil {
+		return fmt.Errorf("remove directory %s: %w", at.name, err)
+	}
 	begun, long := p.Now(), false
-	for first, more := true, true; more; first = false {
+	mayRename := state == inPlace
+	for more := true; more; mayRename = false {
 		if !long && p.Now().Sub(begun) > turn {
 			select {
 			case p.long <- struct{}{}:
@@ -224,23 +256,31 @@ func (p *Provisioner) remove(ctx context.Context, v *corev1.PersistentVolume, at
 				return fmt.Errorf("remove directory %s: %w", at.name, errTurn)
 			}
 		}
+		if err := p.confirm(ctx, v, Remove); err != nil {
+			return err // unchanged: the library recognises an IgnoredError by its type
+		}
 		var found finding
 		err := p.gate(at).do(ctx, at.volume, func(ctx context.Context, root *os.Root) (err error) {
-			found, more, err = remove(ctx, root, at)
+			found, more, err = remove(ctx, root, at, mayRename)
 			return err
 		})
 		if err != nil {
 			return fmt.Errorf("remove directory %s: %w", at.name, err)
 		}
-		if first && found == missing {
-			p.announceMissing(v, at)
-		}
+		p.announceMissing(v, at, found)
 	}
 	return nil
 }
 
-func (p *Provisioner) announceMissing(v *corev1.PersistentVolume, at place) {
-	p.say(v, corev1.EventTypeWarning, eventMissing, "the claim is gone, and its directory %s was not there any more", at)
+// announceMissing sends a warning if a directory was not found. If its mark is not there either, the server may export
+// another disk, or an older backup. The directory may then be elsewhere, and its PersistentVolume is about to be deleted.
+func (p *Provisioner) announceMissing(v *corev1.PersistentVolume, at place, found finding) {
+	switch found {
+	case missing:
+		p.say(v, corev1.EventTypeWarning, eventMissing, "the claim is gone, and its directory %s was not there any more", at)
+	case gone:
+		p.say(v, corev1.EventTypeWarning, eventMissing, "the claim is gone, and neither its directory %s nor its mark is there: unless a removal was interrupted at its end, see whether the server exports the right disk", at)
+	}
 }
 
 func (p *Provisioner) say(v *corev1.PersistentVolume, kind, reason, format string, args ...any) {

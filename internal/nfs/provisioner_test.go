@@ -29,6 +29,7 @@ type rig struct {
 	events  *record.FakeRecorder
 	now     *corev1.PersistentVolume // PersistentVolume in the API
 	failure error
+	onRead  func()                     // called before each read of now; may be nil
 	listed  []*corev1.PersistentVolume // PersistentVolumes in the API
 	lists   int
 	onList  func() error // called by each list; may be nil
@@ -48,6 +49,9 @@ func newRig(t *testing.T) *rig {
 		Cluster:   "here",
 		IOTimeout: time.Minute, MaxWaiting: 2, MaxLong: 1, Events: r.events, Now: time.Now,
 		Volume: func(context.Context, string) (*corev1.PersistentVolume, error) {
+			if r.onRead != nil {
+				r.onRead()
+			}
 			if r.failure != nil {
 				return nil, r.failure
 			}
@@ -105,6 +109,7 @@ func TestProvisionAndDelete(t *testing.T) {
 	require.NoDirExists(t, dir)
 	require.Empty(t, r.event())
 	require.NoError(t, r.Delete(t.Context(), v), "again")
+	require.Contains(t, r.event(), "unless a removal was interrupted at its end")
 
 	v, dir = r.provisioned("onDelete", "retain")
 	require.NoError(t, r.Delete(t.Context(), v))
