@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -96,6 +95,13 @@ func checkMutable(v inventory.Volume) error {
 	case volume.Doomed:
 		return fmt.Errorf("volume %s is doomed: its removal has begun and cannot be undone, and its content may already be overwritten. Restore its data from a backup into a new claim", v.FullName())
 	}
-	return errors.New("the tags of volume " + v.FullName() + " are invalid (" + v.Problem + "); " +
+	switch {
+	case v.DirectoryPool != "" && v.DirectoryPool == v.Name: // a faulty pool, which is listed like a volume
+		return fmt.Errorf("%s is not a volume: %s", v.FullName(), v.Problem)
+	case v.Layout == volume.Directory:
+		return fmt.Errorf("the record of volume %s in directory pool %s is invalid (%s); %s", v.FullName(), v.Pool(), v.Problem,
+			volume.Remedy(v.Unknown, "correct it, then retry"))
+	}
+	return fmt.Errorf("the tags of volume %s are invalid (%s); %s", v.FullName(), v.Problem,
 		volume.Remedy(v.Unknown, "correct them with lvchange --addtag and --deltag, then retry"))
 }

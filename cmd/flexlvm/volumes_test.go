@@ -175,6 +175,7 @@ func changed(change func(*inventory.Volume)) inventory.Volume {
 
 func TestForgetAndRetain(t *testing.T) {
 	state := func(s volume.State) func(*inventory.Volume) { return func(v *inventory.Volume) { v.State = s } }
+	inDirectories := volume.Shape{Layout: volume.Directory, DirectoryPool: "small"}
 	for name, c := range map[string]struct {
 		volume inventory.Volume
 		to     volume.State
@@ -196,7 +197,11 @@ func TestForgetAndRetain(t *testing.T) {
 		"retain a doomed one":      {changed(func(v *inventory.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), volume.Retained, "", "flexlvm/doomed_pvc-3 is doomed"},
 		"retain nonsense":          {changed(func(v *inventory.Volume) { v.State, v.Problem = "", "two states" }), volume.Retained, "", "are invalid (two states); correct them with lvchange --addtag and --deltag, then retry"},
 		"retain a newer release's": {changed(func(v *inventory.Volume) { v.State, v.Problem, v.Unknown = "", "a tag", true }), volume.Retained, "", "(a tag); a newer release of flexlvm has probably written this: change nothing, and upgrade"},
-		"retain another":           {changed(func(v *inventory.Volume) { v.Name = "pvc-4" }), volume.Retained, "", "no flexlvm volume"},
+		"retain a broken record's": {changed(func(v *inventory.Volume) { v.State, v.Problem, v.Shape = "", "no size", inDirectories }), volume.Retained, "", "the record of volume flexlvm/pvc-3 in directory pool flexlvm:small is invalid (no size); correct it, then retry"},
+		"retain a pool": {changed(func(v *inventory.Volume) {
+			v.State, v.Problem, v.Shape = "", "directory pool flexlvm:pvc-3 takes no new volumes: too small", volume.Shape{Layout: volume.Directory, DirectoryPool: "pvc-3"}
+		}), volume.Retained, "", "flexlvm/pvc-3 is not a volume: directory pool flexlvm:pvc-3 takes no new volumes: too small"},
+		"retain another": {changed(func(v *inventory.Volume) { v.Name = "pvc-4" }), volume.Retained, "", "no flexlvm volume"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := &fakeEngine{volumes: []inventory.Volume{c.volume}}

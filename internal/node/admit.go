@@ -23,10 +23,15 @@ func refused(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, args...))
 }
 
-// ownedTags returns the tags of a logical volume, and refuses one that flexlvm does not own.
+// ownedTags returns the tags of a logical volume, and refuses one that flexlvm does not own, or that is one of its pools.
 func ownedTags(lv lvm.LogicalVolume) (volume.Tags, error) {
-	if !volume.Owned(lv.Tags) {
+	switch {
+	case !volume.Owned(lv.Tags):
 		return volume.Tags{}, refused("logical volume %s/%s exists and does not carry the tag %q, so it is not ours; rename or remove it, or use another name", lv.Group, lv.Name, volume.TagOwned)
+	case volume.OwnedDirectoryPool(lv.Tags):
+		return volume.Tags{}, refused("logical volume %s/%s is a directory pool of flexlvm's and not a volume; use another name", lv.Group, lv.Name)
+	case lv.Pool && volume.OwnedPool(lv.Tags):
+		return volume.Tags{}, refused("logical volume %s/%s is a thin pool of flexlvm's and not a volume; use another name", lv.Group, lv.Name)
 	}
 	t, err := volume.ParseTags(lv.Tags)
 	if err != nil && lv.Shape.Layout == volume.Directory {

@@ -42,6 +42,26 @@ func TestTagsOfANewerRelease(t *testing.T) {
 	require.False(t, e.describe(lvm.LogicalVolume{Group: "flexlvm", Name: "pvc-1", Tags: broken.Strings(), Shape: linear}).Unknown)
 }
 
+// The tags of a pool are those of no volume, and nobody is asked to change them: not by a command that names the pool as
+// a volume, such as adopt, nor by a mount.
+func TestAPoolIsNoVolume(t *testing.T) {
+	directories := volume.DirectoryPool{State: volume.Ready, FS: "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", Size: volume.GiB}.Strings()
+	for what, lv := range map[string]lvm.LogicalVolume{
+		"directory pool": {Tags: directories, Shape: volume.Shape{Layout: volume.Linear}},
+		"thin pool":      {Tags: volume.PoolTags(), Pool: true},
+	} {
+		lv.Group, lv.Name = "flexlvm", "pool"
+		_, adopting := unfinishedAdoption(lv, Adoption{Group: lv.Group, Name: lv.Name})
+		for _, err := range []error{readOurs(lv), adopting} {
+			require.ErrorIs(t, err, ErrRefused)
+			require.ErrorContains(t, err, "logical volume flexlvm/pool is a "+what+" of flexlvm's and not a volume")
+			require.NotContains(t, err.Error(), "lvchange")
+		}
+	}
+	notAPool := lvm.LogicalVolume{Group: "flexlvm", Name: "data", Tags: volume.PoolTags(), Shape: volume.Shape{Layout: volume.Linear}}
+	require.ErrorContains(t, readOurs(notAPool), "a person must correct them with lvchange")
+}
+
 func readOurs(lv lvm.LogicalVolume) error {
 	_, err := ownedTags(lv)
 	return err

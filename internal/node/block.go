@@ -119,7 +119,7 @@ func (e *Engine) zeroStep(ctx context.Context, f *os.File, at, size volume.Bytes
 	}
 	for begun := time.Now(); at < size && time.Since(begun) < long; {
 		var err error
-		if at, err = wipePart(ctx, f, volume.WipeZero, at, min(stepAt(e.zeroRate), size-at), e.zeroRate); err != nil {
+		if at, err = wipePart(ctx, openDevice{f}, volume.WipeZero, at, min(stepAt(e.zeroRate), size-at), e.zeroRate); err != nil {
 			return at, err
 		}
 	}

@@ -101,8 +101,21 @@ func checkGrowable(lv lvm.LogicalVolume, tags volume.Tags, size volume.Bytes) er
 	return refused("volume %s stays at %d bytes: it was adopted, and its file system reserves more space for its own metadata than a file system that flexlvm creates, so it would not hold the %d that are asked for. To enlarge it, disown it, extend its logical volume (`lvextend`) and adopt it again", where, int64(tags.Size), int64(size))
 }
 
+// checkZeroable refuses to grow a raw block volume that has copy-on-write snapshots. LVM refuses only to extend its
+// device, which a call may already have done before the snapshots were taken. Zeroing the added part of the device
+// would copy it into their stores, which may overflow, and the snapshots would be lost. It is pure.
+func checkZeroable(lv lvm.LogicalVolume, tags volume.Tags, size volume.Bytes) error {
+	if tags.FSType != volume.Raw || !lv.HasSnapshots || size <= tags.Size {
+		return nil
+	}
+	return fmt.Errorf("grow volume %[1]s/%[2]s: it %[3]w, and zeroing the room that it gets would fill them; delete its VolumeSnapshots, and those that are not flexlvm's (`lvs -o +lv_tags -S 'origin=%[2]s' %[1]s`), and it is retried", lv.Group, lv.Name, lvm.ErrHasSnapshots)
+}
+
 // extendAndRecord extends the device and records the new size, after zeroing the added part of a raw block volume.
 func (e *Engine) extendAndRecord(ctx context.Context, f *openedVolume, lv lvm.LogicalVolume, size volume.Bytes, spec volume.Spec) error {
+	if err := checkZeroable(lv, f.tags, size); err != nil {
+		return err
+	}
 	spec.Size = size
 	if err := e.extend(ctx, lv, f.device, spec.DeviceSize()); err != nil {
 		return err
@@ -112,8 +125,11 @@ func (e *Engine) extendAndRecord(ctx context.Context, f *openedVolume, lv lvm.Lo
 	}
 	old := f.tags.Size
 	if f.tags.FSType == volume.Raw {
-		if err := e.zero(ctx, f.device, f.content.path, f.tags); err != nil {
-			return err
+		// With snapshots, the size stays as it is (checkZeroable), and what the device has beyond it is not zeroed.
+		if !lv.HasSnapshots {
+			if err := e.zero(ctx, f.device, f.content.path, f.tags); err != nil {
+				return err
+			}
 		}
 		f.tags.Size = size
 		return e.recordRawSize(ctx, lv, old, f.tags)

@@ -33,7 +33,8 @@ func (ext4Kind) uuid(path string) (string, error) {
 }
 
 // checkExt4 refuses a file system in which errors were found. The kernel would mount it, and writing to it
-// may destroy more. Nothing is repaired automatically, because a repair may, too.
+// may destroy more. Nothing is repaired automatically, because a repair may, too. A write to the journal that failed, as
+// in a full thin pool, counts as such an error.
 func checkExt4(path string, sb ext4.Superblock) error {
 	if !sb.Errors {
 		return nil

@@ -88,7 +88,7 @@ func (e *Engine) openFromRecord(ctx context.Context, spec volume.Spec, key luks.
 		return openedVolume{}, errAskLVM
 	}
 	rec, err := e.records.read(spec.Group, spec.Name)
-	if err != nil || rec.State != volume.Ready && rec.State != volume.Creating || d.VolumeUUID != rec.VolumeUUID {
+	if err != nil || d.VolumeUUID != rec.VolumeUUID || !rec.mountable() {
 		return openedVolume{}, errAskLVM
 	}
 	if e.copyNotes.mayExist(d.VolumeUUID) {

@@ -304,7 +304,7 @@ func (e *Engine) copyBytes(ctx context.Context, c *fullCopy, to *os.File, end vo
 	if c.at >= end {
 		return nil
 	}
-	if _, err := wipePart(ctx, to, volume.WipeZero, c.at, end-c.at, e.wipeRate); err != nil {
+	if _, err := wipePart(ctx, openDevice{to}, volume.WipeZero, c.at, end-c.at, e.wipeRate); err != nil {
 		return err
 	}
 	c.at = end

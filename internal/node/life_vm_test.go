@@ -327,7 +327,7 @@ func TestWipeGoesOn(t *testing.T) {
 	require.NoError(t, m.records.write(s.Group, s.Name, rec))
 	m.wipeRate = lv.Size // a second for all, half of it for the rest
 	start := time.Now()
-	require.NoError(t, m.wipe(m.ctx(), lv, volume.WipeZero))
+	require.NoError(t, m.wipe(m.ctx(), lv, volume.Tags{Wipe: volume.WipeZero}))
 	require.Greater(t, time.Since(start), 300*time.Millisecond)
 	require.Equal(t, first, m.shell("head -c 32M %s | md5sum", device), "what was noted as wiped is not wiped again")
 	m.shell("tail -c +33554433 %s | cmp -n $(( $(blockdev --getsize64 %s) - 33554432 )) - /dev/zero", device, device)
@@ -336,6 +336,6 @@ func TestWipeGoesOn(t *testing.T) {
 	rec.VolumeUUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"
 	require.NoError(t, m.records.write(s.Group, s.Name, rec))
 	m.wipeRate = 0
-	require.NoError(t, m.wipe(m.ctx(), lv, volume.WipeZero))
+	require.NoError(t, m.wipe(m.ctx(), lv, volume.Tags{Wipe: volume.WipeZero}))
 	m.shell("cmp -n $(blockdev --getsize64 %s) %s /dev/zero", device, device)
 }

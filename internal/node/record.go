@@ -44,6 +44,15 @@ func (r record) tags() volume.Tags {
 	return volume.Tags{State: r.State, FS: r.FS, Size: r.Size, Namespace: r.Namespace, Cluster: r.Cluster, Kind: r.Kind, LUKS: r.LUKS, FSType: r.FSType}
 }
 
+// mountable reports whether a mount may open a volume with this record without asking LVM.
+//
+// The tags of a raw block volume whose record says creating may already say ready (makeReady), and pods may have
+// written to it. Its container must then not be opened like that of a new volume, while LVM commands run
+// (openContainer).
+func (r record) mountable() bool {
+	return r.State == volume.Ready || r.State == volume.Creating && r.FSType != volume.Raw
+}
+
 // records is the directory of all records: one file per volume, in one directory per group. The strict types
 // of their names make each a single path component.
 type records string

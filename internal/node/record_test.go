@@ -54,6 +54,20 @@ func TestRecordsThatAreTorn(t *testing.T) {
 	}
 }
 
+// A mount asks LVM about a raw block volume whose record says creating: its tags may say ready.
+func TestMountableByItsRecord(t *testing.T) {
+	for state, want := range map[volume.State]struct{ xfs, raw bool }{
+		volume.Creating:     {true, false},
+		volume.Ready:        {true, true},
+		volume.Unreferenced: {},
+		volume.Retained:     {},
+		volume.Doomed:       {},
+	} {
+		require.Equal(t, want.xfs, record{State: state, FSType: volume.XFS}.mountable(), state)
+		require.Equal(t, want.raw, record{State: state, FSType: volume.Raw}.mountable(), state)
+	}
+}
+
 // A release that is killed before it changes the tags of a volume that was handed out and is not settled
 // leaves tags in state creating and a record in state unreferenced. The volume may hold data: it is not
 // formatted, and becomes ready, so that a person can bring it back. A raw block volume in that state was

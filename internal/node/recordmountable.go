@@ -81,7 +81,9 @@ func (e *Engine) makeReady(ctx context.Context, lv lvm.LogicalVolume, t volume.T
 	e.after("tag ready")
 	t.State = volume.Ready
 	if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, t)); err != nil {
-		e.unrecorded(lv.Group, lv.Name, err) // for a mount, a record in state creating is as good as a ready one
+		// A mount goes by a record in state creating as by a ready one. Of a raw block volume it asks LVM
+		// (record.mountable).
+		e.unrecorded(lv.Group, lv.Name, err)
 		return nil
 	}
 	e.after("record ready")

@@ -167,7 +167,7 @@ func (e *Engine) finishRemoval(ctx context.Context, ref Ref) error {
 			}
 			e.after("split")
 		}
-		if err := e.wipe(ctx, lv, tags.Wipe); err != nil {
+		if err := e.wipe(ctx, lv, tags); err != nil {
 			return explainDeviceError(lv, err)
 		}
 		e.after("wipe")

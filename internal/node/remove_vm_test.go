@@ -112,7 +112,7 @@ func TestWipeZeroLeavesNothing(t *testing.T) {
 	device := "/dev/mapper/" + volume.DeviceName(s.Group, s.Name)
 	lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)
 	require.NoError(t, err)
-	require.NoError(t, m.wipe(m.ctx(), lv, volume.WipeZero))
+	require.NoError(t, m.wipe(m.ctx(), lv, volume.Tags{Wipe: volume.WipeZero}))
 	m.shell("cmp -n $(blockdev --getsize64 %s) %s /dev/zero", device, device)
 }
 
@@ -129,7 +129,7 @@ func TestWipeGoesOnWithoutNotes(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	m.records, m.wipeProgressInterval = records(file), 16*volume.MiB
 	require.Error(t, m.records.write(s.Group, s.Name, newRecord(lv.UUID, tagsOf(t, s.Name))))
-	require.NoError(t, m.wipe(m.ctx(), lv, volume.WipeZero))
+	require.NoError(t, m.wipe(m.ctx(), lv, volume.Tags{Wipe: volume.WipeZero}))
 	m.shell("cmp -n $(blockdev --getsize64 %s) %s /dev/zero", device, device)
 }
 
@@ -143,7 +143,7 @@ func TestWipeDiscardGivesBack(t *testing.T) {
 	before := m.usedOf(testPool)
 	lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)
 	require.NoError(t, err)
-	require.NoError(t, m.wipe(m.ctx(), lv, volume.WipeDiscard))
+	require.NoError(t, m.wipe(m.ctx(), lv, volume.Tags{Wipe: volume.WipeDiscard}))
 	require.Less(t, m.usedOf(testPool), before-90*volume.MiB)
 }
 

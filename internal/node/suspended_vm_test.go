@@ -91,7 +91,7 @@ func TestInterruptedExtension(t *testing.T) {
 	leaveLarger()
 	m.shell("dmsetup resume %s", name)
 	require.Equal(t, lv.Size+4*volume.MiB, sizeOf())
-	require.ErrorContains(t, m.wipe(m.ctx(), lv, volume.WipeZero), "`lvchange --refresh")
+	require.ErrorContains(t, m.wipe(m.ctx(), lv, volume.Tags{Wipe: volume.WipeZero}), "`lvchange --refresh")
 	_, err = m.committedSize(m.ctx(), d, d.Path)
 	require.ErrorContains(t, err, "`lvchange --refresh")
 	m.shell("lvchange --refresh %s/%s", group, s.Name)

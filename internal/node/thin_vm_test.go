@@ -197,6 +197,46 @@ func TestThinPoolFilledByWriters(t *testing.T) {
 	m.shell("sync -f %s", targetB)
 }
 
+// With ext4, too, writers get an error immediately, nothing hangs, and synced data is still there when the pool has room.
+// If the kernel has noted an error, because the journal could not be written, the volume is refused until a person has
+// checked it.
+func TestThinPoolFilledByWritersToExt4(t *testing.T) {
+	m, p := thinMachine(t, 768*volume.MiB)
+	a, b := m.ext4Volume("a", 600*volume.MiB), m.ext4Volume("b", 600*volume.MiB)
+	targetA, targetB := m.mount(a, "a"), m.mount(b, "b")
+	began := time.Now()
+	var inA, inB volume.Bytes
+	var errA, errB error
+	asTenant(t, func() {
+		inA, errA = writeUntilError(t, targetA+"/data")
+		inB, errB = writeUntilError(t, targetB+"/data")
+	})
+	t.Logf("%s in a, then %v; %s in b, then %v; %s", inA, errA, inB, errB, time.Since(began))
+	require.ErrorIs(t, errA, syscall.EDQUOT, "at the end of its quota")
+	require.Less(t, inB, p.Size-inA)
+	require.True(t, isNoSpace(errB) || errors.Is(errB, unix.EROFS), "%v", errB)
+	m.unmount(targetB)
+	m.unmount(targetA)
+	require.Less(t, time.Since(began), 10*time.Minute)
+
+	m.shell("lvextend -qq --size +512M %s/%s", group, testPool)
+	for _, s := range []volume.Spec{a, b} {
+		err := m.tryMount(s, m.target(string(s.Name)))
+		t.Logf("the mount of %s, after the pool was extended: %v", s.Name, err)
+		if err == nil {
+			continue
+		}
+		require.ErrorIs(t, err, ErrDamaged)
+		require.ErrorContains(t, err, "e2fsck -fn")
+		m.shell("e2fsck -fy %s || test $? -le 2", devicePath(s))
+		m.mount(s, string(s.Name))
+	}
+	requireWritten(t, targetA+"/data", inA)
+	requireWritten(t, targetB+"/data", inB)
+	asTenant(t, func() { require.NoError(t, os.WriteFile(targetB+"/more", make([]byte, volume.MiB), 0o600)) })
+	m.shell("sync -f %s", targetB)
+}
+
 func isNoSpace(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EIO)
 }

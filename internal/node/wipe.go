@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -23,15 +24,15 @@ const (
 	wipeProgressInterval = 4 * volume.GiB
 )
 
-// wipe overwrites or discards the content of a doomed volume. Repeating it is harmless; killed, it continues
-// from the progress in the volume's record (a raid1 volume: from the beginning). The copies of a raid1 volume must be
-// complete and in sync before and after: otherwise one of them, on a disk that failed or appeared meanwhile, may not
-// have been wiped.
-func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) error {
-	if lv.Shape.Layout == volume.Thin && w == volume.WipeZero {
+// wipe overwrites or discards the content of a doomed volume, as its tags say. Repeating it is harmless; killed, it
+// continues from the progress in the volume's record (a raid1 volume: from the beginning). The copies of a raid1 volume
+// must be complete and in sync before and after: otherwise one of them, on a disk that failed or appeared meanwhile, may
+// not have been wiped.
+func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags) error {
+	if lv.Shape.Layout == volume.Thin && tags.Wipe == volume.WipeZero {
 		// Overwriting would allocate pool space for blocks that were never written, and the pool zeroes new
 		// blocks anyway. No class can request it.
-		w = volume.WipeDiscard
+		tags.Wipe = volume.WipeDiscard
 	}
 	if unfinished, err := e.lvm.Unfinished(ctx, lv); err != nil || unfinished {
 		return err // it cannot be activated, and was never written to
@@ -56,25 +57,46 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 		return fmt.Errorf("wipe %s: %w", d.Path, err)
 	}
 	defer func() { _ = f.Close() }()
-	if err := e.wipeRest(ctx, lv, w, f, size); err != nil {
+	if err := e.wipeRest(ctx, lv, tags, openDevice{f}, size); err != nil {
 		return err
 	}
 	return e.awaitInSync(ctx, lv)
 }
 
+// A wipeable is an open device.
+type wipeable interface {
+	Name() string
+	Sync() error
+	// wipeSpan wipes one span. It returns false if the disk cannot discard, which is no error.
+	wipeSpan(w volume.Wipe, at, length volume.Bytes) (bool, error)
+}
+
+// An openDevice is a block device that is open for writing.
+type openDevice struct{ *os.File }
+
 // wipeRest wipes the device from the recorded progress on, and records its own progress. A raid1 volume is wiped
 // from the beginning, and its progress is not recorded, because it would not say which copies it applies to: the
 // volume may be converted to one that consists of a copy that has failed meanwhile.
-func (e *Engine) wipeRest(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe, f *os.File, size volume.Bytes) error {
+func (e *Engine) wipeRest(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags, f wipeable, size volume.Bytes) error {
 	mirror := lv.Shape.Layout == volume.Raid1
 	rec, err := e.records.read(lv.Group, lv.Name)
 	if err != nil || rec.VolumeUUID != lv.UUID || mirror {
 		rec = record{State: volume.Doomed, VolumeUUID: lv.UUID, Since: e.now()}
 	}
+	if tags.LUKS != "" && tags.Wipe == volume.WipeDiscard && rec.Wiped == 0 {
+		if err := e.eraseHeader(ctx, lv, f, size); err != nil {
+			return err
+		}
+	}
 	for logged := false; rec.Wiped < size; {
 		part := min(e.wipeProgressInterval, size-rec.Wiped)
-		if _, err := wipePart(ctx, f, w, rec.Wiped, part, e.wipeRate); err != nil {
+		end, err := wipePart(ctx, f, tags.Wipe, rec.Wiped, part, e.wipeRate)
+		if err != nil {
 			return err
+		}
+		if end < rec.Wiped+part {
+			e.logNotDiscarded(lv, tags)
+			return nil
 		}
 		if err := f.Sync(); err != nil {
 			return fmt.Errorf("wipe %s: %w", f.Name(), err)
@@ -96,14 +118,45 @@ func (e *Engine) wipeRest(ctx context.Context, lv lvm.LogicalVolume, w volume.Wi
 	return nil
 }
 
+// eraseHeader overwrites the header of an encrypted volume, without which nobody can read the rest. It precedes a
+// discard, which some disks do not support, and after which others keep the data.
+//
+// A full thin pool is no reason to keep a volume. It fails only writes to blocks that the volume shares with a copy, or
+// does not have, and the zeros would not overwrite the content of either: the pool writes them elsewhere.
+func (e *Engine) eraseHeader(ctx context.Context, lv lvm.LogicalVolume, f wipeable, size volume.Bytes) error {
+	_, err := wipePart(ctx, f, volume.WipeZero, 0, min(volume.LUKSHeader, size), e.wipeRate)
+	if err == nil {
+		err = f.Sync()
+	}
+	switch {
+	case lv.Shape.Layout == volume.Thin && errors.Is(err, unix.ENOSPC):
+		e.log.WithError(err).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).
+			Warn("the header of the encrypted volume is only discarded: it is shared with a copy, and the thin pool is full")
+		return nil
+	case err != nil:
+		return fmt.Errorf("erase the header of encrypted volume %s/%s: %w", lv.Group, lv.Name, err)
+	}
+	e.after("erase header")
+	return nil
+}
+
+// logNotDiscarded logs that a volume is removed with its content, although its class says discard.
+func (e *Engine) logNotDiscarded(lv lvm.LogicalVolume, tags volume.Tags) {
+	left := "what the volume held stays there until something overwrites it; use a class with wipe: zero if that matters"
+	if tags.LUKS != "" {
+		left = "what the volume held stays there, encrypted; the header, without which nobody can read it, was overwritten"
+	}
+	e.log.WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("a disk of the removed volume cannot discard: " + left)
+}
+
 // wipePart wipes length bytes of f from the byte at on, at most rate per second, and returns the end of the
 // wiped part, also with an error.
-func wipePart(ctx context.Context, f *os.File, w volume.Wipe, at, length, rate volume.Bytes) (volume.Bytes, error) {
+func wipePart(ctx context.Context, f wipeable, w volume.Wipe, at, length, rate volume.Bytes) (volume.Bytes, error) {
 	step := stepAt(rate)
 	for end := at + length; at < end; {
 		start := time.Now()
 		span := min(step, end-at)
-		done, err := wipeSpan(f, w, at, span)
+		done, err := f.wipeSpan(w, at, span)
 		if err != nil || !done {
 			return at, err
 		}
@@ -123,19 +176,18 @@ func stepAt(rate volume.Bytes) volume.Bytes {
 	return min(wipeStep, max(rate.RoundUp(volume.MiB)/4, volume.MiB))
 }
 
-// wipeSpan wipes one span. It returns false if the disk cannot discard, which is no error.
-func wipeSpan(f *os.File, w volume.Wipe, at, length volume.Bytes) (bool, error) {
+func (d openDevice) wipeSpan(w volume.Wipe, at, length volume.Bytes) (bool, error) {
 	request := uintptr(blkDiscard)
 	if w == volume.WipeZero {
 		request = blkZeroOut
 	}
 	span := [2]uint64{uint64(at), uint64(length)}
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), request, uintptr(unsafe.Pointer(&span)))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, d.Fd(), request, uintptr(unsafe.Pointer(&span)))
 	if errno == unix.EOPNOTSUPP && w == volume.WipeDiscard {
-		return false, nil // a disk without discard needs none
+		return false, nil
 	}
 	if errno != 0 {
-		return false, fmt.Errorf("wipe %s at byte %d: %w", f.Name(), int64(at), errno)
+		return false, fmt.Errorf("wipe %s at byte %d: %w", d.Name(), int64(at), errno)
 	}
 	return true, nil
 }
