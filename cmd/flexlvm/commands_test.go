@@ -104,3 +104,18 @@ func TestThinPoolOfANewGroup(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, o.plan(p))
 }
+
+// An empty name, as of a variable of a shell that is not set, is refused before the node is looked at.
+func TestEmptyNames(t *testing.T) {
+	for _, verb := range []string{"show", "undelete", "forget", "retain", "disown"} {
+		for says, args := range map[string][]string{
+			"NAME: is empty":    {""},
+			"--group: is empty": {"pvc-1", "--group="},
+			"name one volume":   {"pvc-1", "pvc-2"},
+		} {
+			root := newRoot()
+			root.SetArgs(append([]string{"volumes", verb}, args...))
+			require.ErrorContains(t, root.Execute(), says, verb)
+		}
+	}
+}

@@ -120,9 +120,15 @@ func (o *volumesOptions) find(ctx context.Context, l lister, name string) (inven
 }
 
 // oneVolume checks the arguments of commands that act on one volume.
-func oneVolume(_ *cobra.Command, args []string) error {
+func oneVolume(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("name one volume (got %d names); `flexlvm volumes list` shows all volumes", len(args))
+	}
+	if args[0] == "" {
+		return &volume.FieldError{Field: "NAME", Reason: "is empty; `flexlvm volumes list` shows all volumes"}
+	}
+	if f := cmd.Flags().Lookup("group"); f.Changed && f.Value.String() == "" {
+		return &volume.FieldError{Field: "--group", Reason: "is empty; name the volume group, or leave the flag out"}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package overview
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,6 +69,9 @@ func (c Candidate) checkSeen() error {
 // namespace, newest first. By its claim's name a volume is only found if no newer one can exist that no node
 // lists, or lists without its claim.
 func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
+	if w.Claim == "" && w.Volume == "" { // it would match the volumes whose claim is not known
+		return Candidate{}, errors.New("neither a claim nor a volume is named")
+	}
 	var found, others []Candidate
 	notListed := int32(0)
 	for i := range storages {
