@@ -252,7 +252,7 @@ func (p *planner) advice(pool *poolPlan) (out []string) {
 		return append(out, fmt.Sprintf("extend thin pool %s (lvextend), or delete claims that nobody needs", pool.Name))
 	}
 	if pool.Directories != nil {
-		return append(out, fmt.Sprintf("enlarge directory pool %s (`flexlvm directories create`), or delete claims that nobody needs", pool.Name))
+		return append(out, fmt.Sprintf("enlarge directory pool %s (`%s`), or delete claims that nobody needs", pool.Name, pool.Name.CreateCommand()))
 	}
 	return append(out, fmt.Sprintf("extend volume group %s (`vgextend --metadatasize 16m %s DEVICE`), or delete claims that nobody needs", pool.Name, pool.Name))
 }
