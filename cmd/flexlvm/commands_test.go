@@ -78,6 +78,11 @@ func TestShellLine(t *testing.T) {
 	require.Equal(t, `vgcreate --name 'it'\''s' /dev/sdb ''`, shellLine(argv))
 }
 
+// Without pvremove the devices would not be blank, and the repeated command would refuse them.
+func TestStartOver(t *testing.T) {
+	require.Equal(t, "vgremove fast && pvremove /dev/sdb '/dev/disk/by-id/a b'", startOver("fast", []string{"/dev/sdb", "/dev/disk/by-id/a b"}))
+}
+
 func TestThinPoolOfANewGroup(t *testing.T) {
 	o := vgCreateOptions{thin: true, thinPool: "thinpool"}
 	p, err := o.pool("flexlvm")
