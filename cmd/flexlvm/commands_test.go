@@ -78,6 +78,11 @@ func TestShellLine(t *testing.T) {
 	require.Equal(t, `vgcreate --name 'it'\''s' /dev/sdb ''`, shellLine(argv))
 }
 
+// Without pvremove the devices would not be blank, and the repeated command would refuse them.
+func TestStartOver(t *testing.T) {
+	require.Equal(t, "vgremove fast && pvremove /dev/sdb '/dev/disk/by-id/a b'", startOver("fast", []string{"/dev/sdb", "/dev/disk/by-id/a b"}))
+}
+
 func TestThinPoolOfANewGroup(t *testing.T) {
 	o := vgCreateOptions{thin: true, thinPool: "thinpool"}
 	p, err := o.pool("flexlvm")
@@ -103,4 +108,19 @@ func TestThinPoolOfANewGroup(t *testing.T) {
 	p, err = o.pool("flexlvm")
 	require.NoError(t, err)
 	require.Empty(t, o.plan(p))
+}
+
+// An empty name, as of a variable of a shell that is not set, is refused before the node is looked at.
+func TestEmptyNames(t *testing.T) {
+	for _, verb := range []string{"show", "undelete", "forget", "retain", "disown"} {
+		for says, args := range map[string][]string{
+			"NAME: is empty":    {""},
+			"--group: is empty": {"pvc-1", "--group="},
+			"name one volume":   {"pvc-1", "pvc-2"},
+		} {
+			root := newRoot()
+			root.SetArgs(append([]string{"volumes", verb}, args...))
+			require.ErrorContains(t, root.Execute(), says, verb)
+		}
+	}
 }

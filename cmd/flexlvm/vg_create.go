@@ -101,7 +101,7 @@ func (o *vgCreateOptions) run(cmd *cobra.Command, devices []string) error {
 	if o.thin {
 		p, err := client.CreateThinPool(ctx, pool)
 		if err != nil {
-			return fmt.Errorf("the volume group was created, but not its thin pool: %w; to start over, run `vgremove %s`", adviseRoot(err), g.Name)
+			return fmt.Errorf("the volume group was created, but not its thin pool: %w; to start over, run `%s`", adviseRoot(err), startOver(g.Name, devices))
 		}
 		if err := printThinPool(out, p); err != nil {
 			return err
@@ -110,6 +110,11 @@ func (o *vgCreateOptions) run(cmd *cobra.Command, devices []string) error {
 	// Best effort, because the group exists in any case: otherwise it is reported within a minute.
 	_ = node.WakeDaemon(node.DefaultStateDir)
 	return nil
+}
+
+// startOver returns the command after which the devices of a new, empty group are blank again.
+func startOver(g volume.Group, devices []string) string {
+	return fmt.Sprintf("vgremove %s && %s", g, shellLine(append([]string{"pvremove"}, devices...)))
 }
 
 func (o *vgCreateOptions) group(devices []string) (lvm.NewGroup, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -63,6 +64,7 @@ type adopter interface {
 // A lister returns the volumes of this node.
 type lister interface {
 	List(ctx context.Context) ([]inventory.Volume, error)
+	UnseenGroupsOf(ctx context.Context, n volume.Name) ([]volume.Group, error)
 }
 
 // onNode runs a command with this node's engine.
@@ -110,19 +112,58 @@ func (o *volumesOptions) list(ctx context.Context, l lister) ([]inventory.Volume
 	return wanted, nil
 }
 
-// find returns the only volume of a name.
+// find returns the only volume of a name, which may be GROUP/NAME.
 func (o *volumesOptions) find(ctx context.Context, l lister, name string) (inventory.Volume, error) {
-	list, err := o.list(ctx, l)
+	in := *o
+	if group, rest, ok := strings.Cut(strings.TrimPrefix(name, "/dev/"), "/"); ok {
+		if o.group != "" && o.group != group {
+			return inventory.Volume{}, &volume.FieldError{Field: "--group", Value: o.group, Reason: fmt.Sprintf("is not the group of %s; leave it out", name)}
+		}
+		in.group, name = group, rest
+	}
+	list, err := in.list(ctx, l)
 	if err != nil {
 		return inventory.Volume{}, err
 	}
-	return pick(list, name)
+	v, err := pick(list, name)
+	if errors.Is(err, errNotHere) {
+		err = in.explainMissing(ctx, l, name, err)
+	}
+	return v, err
+}
+
+// errNotHere: no volume has the name.
+var errNotHere = errors.New("no flexlvm volume is called")
+
+// explainMissing returns the error for a volume that is not found. If it was in a volume group that LVM does not show
+// now, it may be intact.
+func (o *volumesOptions) explainMissing(ctx context.Context, l lister, name string, err error) error {
+	n, nameErr := volume.ParseName("NAME", name)
+	if nameErr != nil {
+		return err
+	}
+	unseen, failed := l.UnseenGroupsOf(ctx, n)
+	if failed != nil {
+		return fmt.Errorf("%w, unless it is in a volume group that LVM does not show now, which could not be determined: %w", err, adviseRoot(failed))
+	}
+	for _, g := range unseen {
+		if o.group == "" || o.group == string(g) {
+			return fmt.Errorf("%w %q, but this node has had it in volume group %s, which LVM does not show now: bring its disks back (`flexlvm doctor --group %[3]s` shows whether LVM's devices file hides them)", errNotHere, name, g)
+		}
+	}
+	return err
 }
 
 // oneVolume checks the arguments of commands that act on one volume.
-func oneVolume(_ *cobra.Command, args []string) error {
+func oneVolume(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("name one volume (got %d names); `flexlvm volumes list` shows all volumes", len(args))
+	}
+	if args[0] == "" {
+		return &volume.FieldError{Field: "NAME", Reason: "is empty; `flexlvm volumes list` shows all volumes"}
+	}
+	if f := cmd.Flags().Lookup("group"); f.Changed && f.Value.String() == "" {
+		return &volume.FieldError{Field: "--group", Reason: "is empty; name the volume group, or leave the flag out"}
 	}
 	return nil
 }
@@ -141,7 +182,7 @@ func pick(list []inventory.Volume, name string) (inventory.Volume, error) {
 				return inventory.Volume{}, fmt.Errorf("found no flexlvm volume %q, but: %s", name, v.Problem)
 			}
 		}
-		return inventory.Volume{}, fmt.Errorf("no flexlvm volume is called %q; `flexlvm volumes list` shows all volumes of this node. The volume may be on another node; if it was evicted, it is permanently lost", name)
+		return inventory.Volume{}, fmt.Errorf("%w %q; `flexlvm volumes list` shows all volumes of this node. The volume may be on another node; if it was evicted, it is permanently lost", errNotHere, name)
 	case 1:
 		return found[0], nil
 	}

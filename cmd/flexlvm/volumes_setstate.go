@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/undelete"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -82,7 +83,7 @@ func (o *volumesSetStateOptions) setState(ctx context.Context, e engine, name st
 	if err != nil {
 		return adviseRoot(err)
 	}
-	_, err = fmt.Fprintf(out, "%s is %s now (it was %s): %s\n", after.FullName(), o.to, before.State, volume.Consequence(o.to, after.Reclaim, after.Name))
+	_, err = fmt.Fprintf(out, "%s is %s now (it was %s): %s\n", after.FullName(), o.to, before.State, undelete.Consequence(o.to, after))
 	return err
 }
 

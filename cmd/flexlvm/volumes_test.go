@@ -20,9 +20,15 @@ type fakeEngine struct {
 	volumes []inventory.Volume
 	err     error // of SetState
 	moves   []string
+	unseen  []volume.Group
+	unread  error // of UnseenGroupsOf
 }
 
 func (f *fakeEngine) List(context.Context) ([]inventory.Volume, error) { return f.volumes, nil }
+
+func (f *fakeEngine) UnseenGroupsOf(context.Context, volume.Name) ([]volume.Group, error) {
+	return f.unseen, f.unread
+}
 
 func (f *fakeEngine) SetState(_ context.Context, g volume.Group, n volume.Name, to volume.State) (inventory.Volume, error) {
 	if f.err != nil {
@@ -100,7 +106,7 @@ func TestListVolumes(t *testing.T) {
 	require.NotNil(t, none, "an empty list is [] in JSON, not null")
 	_, err = list(&fakeEngine{}, "a/b")
 	require.ErrorContains(t, err, "--group")
-	_, err = list(brokenList{}, "")
+	_, err = list(&brokenList{}, "")
 	require.ErrorContains(t, err, "locked")
 }
 
@@ -136,6 +142,38 @@ func TestPick(t *testing.T) {
 	v, err = pick(append(list, inventory.Volume{Group: "flexlvm", Name: "pvc-1"}), "pvc-1")
 	require.NoError(t, err)
 	require.Equal(t, volume.Name("pvc-1"), v.Name, "one that lives goes before one that is being removed")
+}
+
+func TestFind(t *testing.T) {
+	e := &fakeEngine{volumes: someVolumes()}
+	find := func(group, name string) (inventory.Volume, error) {
+		o := volumesOptions{group: group}
+		return o.find(t.Context(), e, name)
+	}
+	for _, name := range []string{"fast/pvc-2", "/dev/fast/pvc-2"} {
+		v, err := find("", name)
+		require.NoError(t, err)
+		require.Equal(t, volume.Group("fast"), v.Group)
+	}
+	_, err := find("flexlvm", "fast/pvc-2")
+	require.ErrorContains(t, err, `--group "flexlvm": is not the group of fast/pvc-2`)
+	_, err = find("", "fast/pvc-3")
+	require.ErrorContains(t, err, `no flexlvm volume is called "pvc-3"; `)
+	_, err = find("", "a b/pvc-3")
+	require.ErrorContains(t, err, "--group")
+
+	// A volume in a group that LVM does not show is not lost.
+	e.unseen = []volume.Group{"disks"}
+	for _, group := range []string{"", "disks"} {
+		_, err = find(group, "pvc-9")
+		require.ErrorContains(t, err, `no flexlvm volume is called "pvc-9", but this node has had it in volume group disks, which LVM does not show now: bring its disks back (`+"`flexlvm doctor --group disks`")
+		require.NotContains(t, err.Error(), "lost")
+	}
+	_, err = find("fast", "pvc-9")
+	require.ErrorContains(t, err, "permanently lost")
+	e.unread = errors.New("LVM is locked")
+	_, err = find("", "pvc-9")
+	require.ErrorContains(t, err, "which could not be determined: LVM is locked")
 }
 
 func TestLayoutInWords(t *testing.T) {

@@ -21,6 +21,7 @@ type volumesUndeleteOptions struct {
 	secret       string
 	parsedSecret pv.SecretRef // set by check
 	dryRun       bool
+	noManifests  bool
 }
 
 func newVolumesUndelete(g *global) *cobra.Command {
@@ -49,7 +50,9 @@ PersistentVolume's spec.claimRef. Or delete the PersistentVolume, wait until its
 is retained, and use this command.
 
 For a volume that is ready and has no PersistentVolume (an orphan, or an earlier
-undelete whose manifests were lost), --dry-run prints the manifests.`,
+undelete whose manifests were lost), --dry-run prints the manifests. For a volume that
+was forgotten or retained although its PersistentVolume exists, --no-manifests only makes
+the volume ready; then flags about the manifests are not needed.`,
 		Example: `  flexlvm volumes undelete pvc-6e0bf2d2-3f6d-4b0e-9a55-0b9a8a3f7c11 --claim data --storage-class flexlvm | kubectl apply -f -
   flexlvm volumes undelete pvc-6e0bf2d2-3f6d-4b0e-9a55-0b9a8a3f7c11 --dry-run`,
 		Args: oneVolume,
@@ -61,6 +64,8 @@ undelete whose manifests were lost), --dry-run prints the manifests.`,
 	f.StringVar(&o.ratio, "overprovision-ratio", "", "overprovisionRatio of the class, for a volume in a thin pool (default: 1)")
 	f.StringVar(&o.secret, "secret", "", "NAMESPACE/NAME of the Secret with the key of an encrypted volume")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only print the manifests, and change nothing")
+	f.BoolVar(&o.noManifests, "no-manifests", false, "only make the volume ready, because its PersistentVolume exists")
+	cmd.MarkFlagsMutuallyExclusive("dry-run", "no-manifests")
 	return cmd
 }
 
@@ -102,6 +107,9 @@ func (o *volumesUndeleteOptions) undelete(ctx context.Context, e engine, name st
 	if err := o.checkRestorable(v); err != nil {
 		return err
 	}
+	if o.noManifests {
+		return o.makeReady(ctx, e, v, notes)
+	}
 	manifests, err := o.manifests(v)
 	if err != nil {
 		return err
@@ -124,12 +132,25 @@ func (o *volumesUndeleteOptions) undelete(ctx context.Context, e engine, name st
 	return nil
 }
 
+// makeReady makes the volume of an existing PersistentVolume ready.
+func (o *volumesUndeleteOptions) makeReady(ctx context.Context, e engine, v inventory.Volume, notes io.Writer) error {
+	if _, err := e.SetState(ctx, v.Group, v.Name, volume.Ready); err != nil {
+		return adviseRoot(err)
+	}
+	_, err := fmt.Fprintf(notes, "flexlvm: %s is ready again (it was %s)\n", v.FullName(), v.State)
+	return err
+}
+
 // checkRestorable returns an error if this command cannot restore a volume. The error explains what to do instead.
 func (o *volumesUndeleteOptions) checkRestorable(v inventory.Volume) error {
 	if err := checkMutable(v); err != nil {
 		return err
 	}
-	if err := undelete.CheckRestorable(v); err != nil {
+	check := undelete.CheckRestorable
+	if o.noManifests { // a replica's PersistentVolume cannot be made from the tags, but may exist
+		check = undelete.CheckComplete
+	}
+	if err := check(v); err != nil {
 		return err
 	}
 	if v.State == volume.Ready && !o.dryRun {

@@ -249,3 +249,31 @@ func TestUndeleteTellsWhatItGuessed(t *testing.T) {
 		require.Equal(t, says, strings.Contains(notes.String(), "the claim is called shop/pvc-3"), notes.String())
 	}
 }
+
+// With --no-manifests a volume whose PersistentVolume exists becomes ready, whatever flags its manifests would require.
+func TestUndeleteWithoutManifests(t *testing.T) {
+	for name, change := range map[string]func(*inventory.Volume){
+		"plain":     func(*inventory.Volume) {},
+		"encrypted": func(v *inventory.Volume) { v.Encrypted = true },
+		"raw":       func(v *inventory.Volume) { v.FSType = volume.Raw },
+		"replica":   func(v *inventory.Volume) { v.Kind = volume.Dataset },
+	} {
+		e := &fakeEngine{volumes: []inventory.Volume{changed(change)}}
+		var out, notes bytes.Buffer
+		o := undeleteOptions(t, func(o *volumesUndeleteOptions) { o.noManifests = true })
+		require.NoError(t, o.undelete(context.Background(), e, "pvc-3", &out, &notes), name)
+		require.Equal(t, []string{"flexlvm/pvc-3 ready"}, e.moves, name)
+		require.Empty(t, out.String())
+		require.Contains(t, notes.String(), "is ready again (it was unreferenced)")
+	}
+	for says, change := range map[string]func(*inventory.Volume){
+		"unfinished copy":  func(v *inventory.Volume) { v.CloneOfFS = "x" },
+		"cannot be undone": func(v *inventory.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" },
+		"is a snapshot":    func(v *inventory.Volume) { v.Kind = volume.Snapshot },
+	} {
+		e := &fakeEngine{volumes: []inventory.Volume{changed(change)}}
+		o := undeleteOptions(t, func(o *volumesUndeleteOptions) { o.noManifests = true })
+		require.ErrorContains(t, o.undelete(context.Background(), e, "pvc-3", &bytes.Buffer{}, &bytes.Buffer{}), says)
+		require.Empty(t, e.moves)
+	}
+}

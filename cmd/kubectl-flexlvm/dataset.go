@@ -33,6 +33,9 @@ const (
 // errNotLoaded sets the exit code; the table has the details.
 var errNotLoaded = errors.New("a dataset has failed")
 
+// errNoManager: a VolumeManager that was named does not exist.
+var errNoManager = errors.New("there is no VolumeManager")
+
 // datasetOptions are the arguments and flags of the command.
 type datasetOptions struct {
 	output
@@ -77,7 +80,7 @@ has failed. Then the exit code is 1 if any has failed.`,
 			}
 			out := cmd.OutOrStdout()
 			file, is := out.(*os.File)
-			return o.show(cmd.Context(), func(ctx context.Context) ([]overview.Dataset, error) { return o.datasets(ctx, s, c) }, out, is && term.IsTerminal(int(file.Fd())))
+			return o.show(cmd.Context(), func(ctx context.Context) ([]overview.Dataset, error) { return o.datasets(ctx, s, c) }, out, cmd.ErrOrStderr(), is && term.IsTerminal(int(file.Fd())))
 		},
 	}
 	cmd.AddCommand(datasetRefreshCommand(s))
@@ -109,7 +112,7 @@ func (o *datasetOptions) datasetsIn(ctx context.Context, c client.Client, namesp
 	}
 	for _, name := range o.names {
 		if !slices.ContainsFunc(managers, func(m flexlvmv1.VolumeManager) bool { return m.Name == name }) {
-			return nil, fmt.Errorf("there is no VolumeManager %s in %s", name, inNamespace(namespace))
+			return nil, fmt.Errorf("%w %s in %s", errNoManager, name, inNamespace(namespace))
 		}
 	}
 	return overview.DatasetsOf(managers), nil
@@ -123,13 +126,22 @@ func inNamespace(namespace string) string {
 	return "namespace " + namespace
 }
 
-// show prints the datasets. With --watch it prints them again whenever something changes.
-func (o *datasetOptions) show(ctx context.Context, read func(context.Context) ([]overview.Dataset, error), out io.Writer, terminal bool) error {
+// show prints the datasets. With --watch it prints them again whenever something changes, and retries requests that
+// fail.
+func (o *datasetOptions) show(ctx context.Context, read func(context.Context) ([]overview.Dataset, error), out, notes io.Writer, terminal bool) error {
+	r := retries{note: func(text string) { fmt.Fprintln(controlFilter{notes}, text) }}
 	for last := ""; ; {
 		all, err := read(ctx)
 		if err != nil {
-			return err
+			if err = o.permanentError(ctx, &r, err); err != nil {
+				return err
+			}
+			if err := pause.For(ctx, redrawEvery); err != nil {
+				return err
+			}
+			continue
 		}
+		r.succeeded()
 		var text bytes.Buffer
 		if err := o.print(&text, all, func(to io.Writer) { printDatasets(to, all, o.wide()) }); err != nil {
 			return err
@@ -148,6 +160,14 @@ func (o *datasetOptions) show(ctx context.Context, read func(context.Context) ([
 			return err
 		}
 	}
+}
+
+// permanentError returns the error with which show ends; nil if it retries.
+func (o *datasetOptions) permanentError(ctx context.Context, r *retries, err error) error {
+	if !o.watch || errors.Is(err, errNoManager) {
+		return err
+	}
+	return r.permanentError(ctx, err)
 }
 
 func checkLoaded(all []overview.Dataset, watched bool) error {

@@ -24,7 +24,12 @@ func datasetRefreshCommand(s *session) *cobra.Command {
 version that it has. Pods that start afterwards see the new version; running pods keep the old one.
 dataset NAME -o wide shows which version each node has.`,
 		Example: "  kubectl flexlvm dataset refresh imagenet",
-		Args:    cobra.MinimumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("%q: name the VolumeManagers; kubectl flexlvm dataset lists them", args)
+			}
+			return checkNamed(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.client()
 			if err != nil {

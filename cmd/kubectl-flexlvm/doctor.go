@@ -15,6 +15,9 @@ import (
 // errUnfit sets the exit code; the findings have the details.
 var errUnfit = errors.New("some nodes cannot serve volumes: see the lines marked FAIL")
 
+// errNoReport sets the exit code if no node was examined: nothing shows that any can serve volumes.
+var errNoReport = errors.New(noReport)
+
 func doctorCommand(s *session) *cobra.Command {
 	var o output
 	var node string
@@ -23,7 +26,7 @@ func doctorCommand(s *session) *cobra.Command {
 		Short: "Show the problems that the node daemons have found, and what to do",
 		Long: `doctor shows the problems of the nodes and what to do about them, worst first: the findings of
 the checks of flexlvm doctor, which the node daemons run every ten minutes, and other problems
-that they report. The exit code is 1 if anything is FAIL.`,
+that they report. The exit code is 1 if anything is FAIL, or if no node has reported.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
@@ -44,22 +47,30 @@ that they report. The exit code is 1 if anything is FAIL.`,
 			}
 			now := time.Now()
 			found := overview.ExaminationsOf(reports, now)
-			if err := o.print(cmd.OutOrStdout(), found, func(to io.Writer) {
-				if printReported(to, reports) {
-					printExaminations(to, found, now)
-				}
-			}); err != nil {
-				return err
-			}
-			if len(found) > 0 && found[0].Worst() == overview.LevelFail {
-				return errUnfit
-			}
-			return nil
+			return o.printExaminations(cmd.OutOrStdout(), found, now)
 		},
 	}
 	outputFlag(cmd, &o)
 	cmd.Flags().StringVar(&node, "node", "", "show only this node")
 	return cmd
+}
+
+// printExaminations prints the findings, and returns an error that sets the exit code.
+func (o output) printExaminations(out io.Writer, found []overview.Examination, now time.Time) error {
+	err := o.print(out, found, func(to io.Writer) {
+		if len(found) > 0 {
+			printExaminations(to, found, now)
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case len(found) == 0:
+		return errNoReport
+	case found[0].Worst() == overview.LevelFail:
+		return errUnfit
+	}
+	return nil
 }
 
 func printExaminations(to io.Writer, all []overview.Examination, now time.Time) {

@@ -12,6 +12,22 @@ import (
 	"github.com/flexlvm/flexlvm/internal/overview"
 )
 
+// If no node has reported, nothing was examined, and the exit code is not 0 in any format.
+func TestExitCodeOfDoctor(t *testing.T) {
+	fail := []overview.Examination{{Node: "a", Found: []flexlvmv1.Check{{Level: "FAIL", Check: "driver"}}}}
+	for _, format := range outputs {
+		var out bytes.Buffer
+		err := output(format).printExaminations(&out, []overview.Examination{}, now)
+		require.ErrorIs(t, err, errNoReport, format)
+		require.ErrorContains(t, err, "check the node daemons with kubectl get pods")
+		if format == "json" {
+			require.Equal(t, "[]\n", out.String())
+		}
+		require.ErrorIs(t, output(format).printExaminations(&out, fail, now), errUnfit, format)
+		require.NoError(t, output(format).printExaminations(&out, []overview.Examination{{Node: "a"}}, now), format)
+	}
+}
+
 func TestExaminationsAreTold(t *testing.T) {
 	all := []overview.Examination{
 		{Node: "a", Checked: metav1.NewTime(now.Add(-3 * time.Minute)), Made: 17, Found: []flexlvmv1.Check{

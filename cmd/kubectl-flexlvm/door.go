@@ -36,11 +36,11 @@ command was interrupted, run it again to continue. It needs permission to create
 delete PersistentVolumes. See docs/doors.md.`,
 		Example: `  kubectl flexlvm door csi data -n shop
   kubectl flexlvm door csi --all-of-class flexlvm --dry-run`,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("name the driver, csi or flex, and the claims to move to it")
 			}
-			return nil
+			return checkNamed(cmd, args, "all-of-class", "namespace")
 		},
 		ValidArgs: []string{string(pv.CSI), string(pv.Flex)},
 		RunE:      func(cmd *cobra.Command, args []string) error { return o.run(cmd, s, args) },

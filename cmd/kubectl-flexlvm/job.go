@@ -135,6 +135,14 @@ func printJobs(to io.Writer, jobs []job, all bool, now time.Time) {
 	printTable(to, table)
 }
 
+// oneJob checks the arguments of commands about one job.
+func oneJob(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("%q: name one job; kubectl flexlvm job ls lists them", args)
+	}
+	return checkNamed(cmd, args)
+}
+
 // logOptions are the flags of the command.
 type logOptions struct {
 	worker int
@@ -151,12 +159,7 @@ func jobLogsCommand(s *session) *cobra.Command {
 replaced, it prints the log of its newest pod. With --follow it also waits for workers that have
 not started and for pods that replace others, until the job ends.`,
 		Example: `  kubectl flexlvm job logs count --worker 3 --follow`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fmt.Errorf("%q: name one job; kubectl flexlvm job ls lists them", args)
-			}
-			return nil
-		},
+		Args:    oneJob,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp

@@ -30,12 +30,7 @@ func jobCollectCommand(s *session) *cobra.Command {
 creates a pod on the node of the worker's volume, which mounts the volume read-only, and prints the
 command that copies its files. The pods and the volumes are deleted with the job.`,
 		Example: `  kubectl flexlvm job collect count`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fmt.Errorf("%q: name one job; kubectl flexlvm job ls lists them", args)
-			}
-			return nil
-		},
+		Args:    oneJob,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			kube, namespace, err := s.namespaced()
 			if err != nil {

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -36,9 +34,7 @@ type follower struct {
 	namespace, name string
 	printer         *printer
 
-	began   bool            // the job was found
-	failing bool            // the last call of poll failed
-	refused bool            // the last call of poll was refused by the API server
+	retries                 // of poll
 	seen    map[string]bool // containers whose logs are or were printed
 	streams sync.WaitGroup
 	failed  chan error    // the first error of a log that could not be read to its end
@@ -50,7 +46,7 @@ type follower struct {
 
 // followJob prints the logs of the workers until the job has ended, or with --worker until that worker has.
 func (o *logOptions) followJob(ctx context.Context, kube kubernetes.Interface, namespace, name string, p *printer) error {
-	f := follower{logOptions: o, kube: kube, namespace: namespace, name: name, printer: p, seen: map[string]bool{}, failed: make(chan error, 1), done: make(chan struct{})}
+	f := follower{logOptions: o, kube: kube, namespace: namespace, name: name, printer: p, retries: retries{note: p.note}, seen: map[string]bool{}, failed: make(chan error, 1), done: make(chan struct{})}
 	err := wait.PollUntilContextCancel(ctx, followEvery, true, f.poll)
 	close(f.done)
 	if err != nil && f.began && ctx.Err() == nil {
@@ -84,7 +80,7 @@ func (f *follower) poll(ctx context.Context) (ended bool, err error) {
 	if err != nil {
 		return false, f.permanentError(ctx, err)
 	}
-	f.began, f.failing, f.refused = true, false, false
+	f.succeeded()
 	f.remember(pods)
 	last := f.last(pods)
 	for _, worker := range slices.Sorted(maps.Keys(last)) {
@@ -92,22 +88,6 @@ func (f *follower) poll(ctx context.Context) (ended bool, err error) {
 	}
 	one := last[f.worker]
 	return hasEnded(job) || one != nil && one.Status.Phase == corev1.PodSucceeded, nil
-}
-
-// permanentError returns an error of poll if retrying would not help. Otherwise it prints the error, once per outage,
-// and returns nil: the API server may be unreachable for a moment, or has refused credentials that client-go renews for
-// the next request.
-func (f *follower) permanentError(ctx context.Context, err error) error {
-	again := f.refused
-	f.refused = isRefused(err)
-	if !f.began || again && f.refused || ctx.Err() != nil {
-		return err
-	}
-	if !f.failing {
-		f.printer.note(err.Error() + "; retrying")
-	}
-	f.failing = true
-	return nil
 }
 
 // checkWorkers returns an error if the job has no such workers.
@@ -192,21 +172,6 @@ func (f *follower) read(ctx context.Context, pod *corev1.Pod, worker int) error 
 		}
 	}
 	return nil
-}
-
-// isRefused reports whether the API server refused a request and will refuse it again, unless client-go renews the
-// credentials. NotFound does not count: while kubelet starts, it returns NotFound even for pods that run.
-func isRefused(err error) bool {
-	status := apierrors.APIStatus(nil)
-	if !errors.As(err, &status) {
-		return false
-	}
-	switch code := status.Status().Code; code {
-	case http.StatusNotFound, http.StatusRequestTimeout, http.StatusTooManyRequests:
-		return false
-	default:
-		return code < http.StatusInternalServerError
-	}
 }
 
 // isOver reports whether the job, or the requested worker, has ended.

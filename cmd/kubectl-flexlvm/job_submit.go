@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -86,12 +87,23 @@ func (o *submitOptions) run(cmd *cobra.Command, s *session, args []string) error
 	if err != nil {
 		return withAdvice(err)
 	}
-	if how, ended := recipe.Ended(job); ended {
-		fmt.Fprintf(cmd.OutOrStdout(), "job.batch/%s in namespace %s was not started: it already exists with the same settings and has ended (%s); delete it to run it again\n", job.Name, job.Namespace, how)
-		return nil
-	}
-	fmt.Fprintf(cmd.OutOrStdout(), "job.batch/%s started in namespace %s\n", job.Name, job.Namespace)
+	fmt.Fprintln(cmd.OutOrStdout(), submitted(job))
 	return nil
+}
+
+// submitted returns the message about a job that Start has returned.
+func submitted(job *batchv1.Job) string {
+	if how, ended := recipe.Ended(job); ended {
+		again := "delete it"
+		if first := recipe.BeforeDeletion(job); first != "" {
+			again = fmt.Sprintf("first %s, and then %s", first, again)
+		}
+		return fmt.Sprintf("job.batch/%s in namespace %s was not started: it already exists with the same settings and has ended (%s); to run it again, %s", job.Name, job.Namespace, how, again)
+	}
+	if job.Spec.Suspend != nil && *job.Spec.Suspend {
+		return fmt.Sprintf(`job.batch/%s in namespace %s was not started: it already exists with the same settings and is suspended; kubectl patch job %[1]s -n %[2]s -p '{"spec":{"suspend":false}}' resumes it`, job.Name, job.Namespace)
+	}
+	return fmt.Sprintf("job.batch/%s started in namespace %s", job.Name, job.Namespace)
 }
 
 // given returns the configuration file's names of the settings that the user gave as flags.

@@ -111,3 +111,27 @@ func TestSubmitPrints(t *testing.T) {
 		require.ErrorContains(t, cmd.Execute(), says)
 	}
 }
+
+// What is deleted with a job is named before anybody deletes it to run it again.
+func TestSubmittedAgain(t *testing.T) {
+	kube, suspend := fake.NewClientset(), true
+	job, err := recipe.Start(t.Context(), kube, settings("count"))
+	require.NoError(t, err)
+	require.Equal(t, "job.batch/count started in namespace team", submitted(job))
+	job.Spec.Suspend = &suspend
+	require.Contains(t, submitted(job), "is suspended; kubectl patch job count -n team -p '{\"spec\":{\"suspend\":false}}' resumes it")
+	job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	require.Contains(t, submitted(job), "to run it again, first copy the files of its claim job-count that are needed, because the claim is deleted with it, and then delete it")
+
+	own := settings("own")
+	own.VolumePerWorker, own.AccessMode = true, corev1.ReadWriteOnce
+	job, err = recipe.Start(t.Context(), kube, own)
+	require.NoError(t, err)
+	job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue}}
+	require.Contains(t, submitted(job), "(`kubectl flexlvm job collect own -n team`), because the claims are deleted with it, and then delete it")
+	own.SizePerWorker, own.Name = resource.MustParse("0"), "none"
+	job, err = recipe.Start(t.Context(), kube, own)
+	require.NoError(t, err)
+	job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	require.Contains(t, submitted(job), "has ended (Complete); to run it again, delete it")
+}

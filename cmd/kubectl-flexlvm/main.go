@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -50,6 +51,20 @@ func noArguments(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	return fmt.Errorf("%q: %s accepts flags, but no arguments; see %[2]s --help", args[0], cmd.CommandPath())
+}
+
+// checkNamed refuses empty names, and flags that select something by an empty name. A shell passes them for a variable
+// that is not set, and without a name another object than the user means may be selected.
+func checkNamed(cmd *cobra.Command, args []string, flags ...string) error {
+	if slices.Contains(args, "") {
+		return fmt.Errorf("%q: a name is empty; give all names of %s, or see --help", args, cmd.CommandPath())
+	}
+	for _, name := range flags {
+		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
+			return fmt.Errorf("--%s %q: is empty; give a name, or leave the flag out", name, f.Value)
+		}
+	}
+	return nil
 }
 
 // completer is the prefix of the program that kubectl executes to complete the arguments of a plugin: a link to

@@ -59,7 +59,10 @@ volumes in use, are refused. This needs permission to update NodeStorages.`,
 }
 
 func (o *requestOptions) build(cmd *cobra.Command, s *session) *cobra.Command {
-	cmd.Args = func(_ *cobra.Command, args []string) error {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if err := checkNamed(cmd, args, "volume", "node", "namespace"); err != nil {
+			return err
+		}
 		if len(args) == 1 && o.wanted.Volume == "" || len(args) == 0 && o.wanted.Volume != "" {
 			return nil
 		}

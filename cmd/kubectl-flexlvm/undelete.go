@@ -52,7 +52,10 @@ does less harm. If the volume was evicted meanwhile, the node reports this, and 
 takes its place.`,
 		Example: `  kubectl flexlvm undelete data -n shop
   kubectl flexlvm undelete data -n shop --volume pvc-6e0bf2d2-3f6d-4b0e-9a55-0b9a8a3f7c11`,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := checkNamed(cmd, args, "volume", "node", "as-claim", "namespace"); err != nil {
+				return err
+			}
 			if len(args) == 1 || len(args) == 0 && o.wanted.Volume != "" {
 				return nil
 			}

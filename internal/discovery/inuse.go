@@ -157,7 +157,7 @@ func checkSignatures(ctx context.Context, run exec.Interface, device string, ref
 	}
 	for _, line := range found {
 		if refused(line) {
-			return fmt.Errorf("it has a signature (%s); if nobody needs that data, clear it with `wipefs --all %s`", kindOf(line), device)
+			return fmt.Errorf("it has a signature (%s); if nobody needs that data, %s", kindOf(line), lvm.ClearAdvice(device, line))
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/command/commandtest"
 	"github.com/flexlvm/flexlvm/internal/disk"
+	"github.com/flexlvm/flexlvm/internal/lvm"
 )
 
 // A disk that belongs to something that is not active is not offered. A released one is cleaned if a tenant has
@@ -32,7 +33,7 @@ func TestSignatures(t *testing.T) {
 		require.Equal(t, want.offer, offer == nil, line)
 		require.Equal(t, want.clean, clean == nil, line)
 		if offer != nil {
-			require.EqualError(t, offer, "it has a signature ("+kindOf(line)+"); if nobody needs that data, clear it with `wipefs --all /dev/x`")
+			require.EqualError(t, offer, "it has a signature ("+kindOf(line)+"); if nobody needs that data, "+lvm.ClearAdvice("/dev/x", kindOf(line)))
 		}
 	}
 }

@@ -38,6 +38,9 @@ func TestDirectoryPool(t *testing.T) {
 	require.Equal(t, 10*volume.GiB, result.Pools[1].Allocatable)
 	require.Empty(t, result.Pools[1].Closed)
 
+	s.PersistentVolume("huge", 40, of, evictiontest.Phase(corev1.VolumeBound))
+	require.Contains(t, s.Plan().Pools[1].ShortfallMessage, "enlarge directory pool flexlvm:small (`flexlvm directories create --group flexlvm --pool small --size SIZE`)")
+
 	s.PoolNamed(name).Directories.Unfit = "files were taken out of their quotas"
 	s.PoolNamed(name).MetadataSize, s.PoolNamed(name).MetadataFree = 100, 0 // of LVM, for the group
 	require.Equal(t, "files were taken out of their quotas", s.Plan().Pools[1].Closed)

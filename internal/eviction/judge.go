@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/undelete"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -243,11 +245,19 @@ func (x *index) unmountable(view View, c *persistentvolume.Volume) string {
 	case givenUp && c.Kind == volume.Snapshot:
 		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, and a snapshot cannot be undeleted; restore it to a claim if its content is needed, then delete %s", c.PV, c.Phase, key, v.State, claimant(c))
 	case givenUp:
-		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, key, v.State, c.Volume)
+		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; %s", c.PV, c.Phase, key, v.State, readyAdvice(v))
 	case !there && view.Lost[key] && x.groupProblems[c.Group] == "" && x.incomplete(c.Pool()) == "":
 		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s, %s, is gone, so %s", c.PV, c.Phase, key, existenceEvidence(c), lostVolumeAdvice(c))
 	}
 	return ""
+}
+
+// readyAdvice returns how a volume becomes ready again whose PersistentVolume is still there, or why it cannot.
+func readyAdvice(v *inventory.Volume) string {
+	if err := undelete.CheckComplete(*v); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("bring it back with `flexlvm volumes undelete %s --no-manifests` (the PersistentVolume is there already)", v.Name)
 }
 
 // incomplete returns why the inventory may lack volumes of a pool; empty if it has all. Those of an unfit

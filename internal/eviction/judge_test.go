@@ -223,7 +223,7 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 		},
 		"wanted and unreferenced": {
 			func(s *evictiontest.Scene) { s.PersistentVolume("pvc", 10); s.Volume("pvc", volume.Unreferenced, 10) },
-			eviction.ActionReport, "", "PersistentVolume pvc is Bound and its volume flexlvm/pvc is unreferenced, so no pod can mount it; bring it back with `flexlvm volumes undelete pvc >/dev/null` (the PersistentVolume is there already)",
+			eviction.ActionReport, "", "PersistentVolume pvc is Bound and its volume flexlvm/pvc is unreferenced, so no pod can mount it; bring it back with `flexlvm volumes undelete pvc --no-manifests` (the PersistentVolume is there already)",
 		},
 		"wanted and gone, though the node has had it": {
 			func(s *evictiontest.Scene) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/undelete"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -116,7 +117,10 @@ func (p *planner) orphanAdvice(v *inventory.Volume) string {
 	if by, there := p.index.wantedByName[v.Name]; there {
 		return fmt.Sprintf("; PersistentVolume %s names a volume of the same name in another volume group", by)
 	}
-	return fmt.Sprintf("; `flexlvm volumes undelete %s --dry-run` prints a PersistentVolume for it, `flexlvm volumes forget %s` gives it up", v.Name, v.Name)
+	if command := undelete.Command(*v); command != "" {
+		return fmt.Sprintf("; `%s --dry-run` prints a PersistentVolume for it, `flexlvm volumes forget %s` gives it up", command, v.Name)
+	}
+	return fmt.Sprintf("; `flexlvm volumes forget %s` gives it up", v.Name)
 }
 
 // setPressure sets whether a pool is under pressure, before any evictions.
@@ -248,7 +252,7 @@ func (p *planner) advice(pool *poolPlan) (out []string) {
 		return append(out, fmt.Sprintf("extend thin pool %s (lvextend), or delete claims that nobody needs", pool.Name))
 	}
 	if pool.Directories != nil {
-		return append(out, fmt.Sprintf("enlarge directory pool %s (`flexlvm directories create`), or delete claims that nobody needs", pool.Name))
+		return append(out, fmt.Sprintf("enlarge directory pool %s (`%s`), or delete claims that nobody needs", pool.Name, pool.Name.CreateCommand()))
 	}
 	return append(out, fmt.Sprintf("extend volume group %s (`vgextend --metadatasize 16m %s DEVICE`), or delete claims that nobody needs", pool.Name, pool.Name))
 }

@@ -101,3 +101,33 @@ func TestNothingTakesThePlaceOfWhatIsGone(t *testing.T) {
 	require.Equal(t, eviction.ActionReport, verdicts[0].Action)
 	require.Contains(t, verdicts[0].Why, "it was created for the file system "+fsUUID)
 }
+
+// The advice to bring a volume back works for every volume, and is only given where the command does not refuse.
+func TestAdviceToBringAVolumeBack(t *testing.T) {
+	noManifests, unfinished := "bring it back with `flexlvm volumes undelete pvc --no-manifests`", "is an unfinished copy of another volume, so there is nothing to restore"
+	for name, tt := range map[string]struct {
+		change             func(*inventory.Volume)
+		wanted, ofAnOrphan string
+	}{
+		"encrypted": {func(v *inventory.Volume) { v.Encrypted = true }, noManifests, "; `flexlvm volumes undelete pvc --door csi --secret NAMESPACE/NAME --dry-run` prints"},
+		"raw":       {func(v *inventory.Volume) { v.FSType = volume.Raw }, noManifests, "; `flexlvm volumes undelete pvc --door csi --dry-run` prints"},
+		"replica":   {func(v *inventory.Volume) { v.Kind = volume.Dataset }, noManifests, "; `flexlvm volumes forget pvc` gives it up"},
+		"copy":      {func(v *inventory.Volume) { v.CloneOfFS = "x" }, unfinished, "; `flexlvm volumes forget pvc` gives it up"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			s.PersistentVolume("pvc", 10)
+			s.Volume("pvc", volume.Unreferenced, 10, tt.change)
+			verdicts := eviction.Judge(s.View)
+			require.Len(t, verdicts, 1)
+			require.Contains(t, verdicts[0].Why, tt.wanted)
+
+			s = evictiontest.New()
+			s.Volume("pvc", volume.Ready, 10, tt.change)
+			require.Contains(t, s.Plan().Orphans[0].Message, tt.ofAnOrphan)
+		})
+	}
+	s := evictiontest.New()
+	s.Volume("pvc", volume.Creating, 10)
+	require.NotContains(t, s.Plan().Orphans[0].Message, "undelete", "nothing was deleted")
+}

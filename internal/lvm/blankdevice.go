@@ -266,7 +266,8 @@ func (p prober) checkWipefs(ctx context.Context, d candidate) error {
 		return unsure(d.path, "probe it", err)
 	}
 	if len(found) > 0 {
-		return notBlank(d.path, "it carries a signature (%s); if what it holds is not wanted, clear it with `wipefs --all %s`", strings.Join(found, "; "), d.path)
+		all := strings.Join(found, "; ")
+		return notBlank(d.path, "it carries a signature (%s); if what it holds is not wanted, %s", all, ClearAdvice(d.path, all))
 	}
 	return nil
 }
@@ -287,7 +288,7 @@ func (p prober) checkBlkid(ctx context.Context, d candidate) error {
 	if onlyItsPlace(string(out)) {
 		return nil
 	}
-	return notBlank(d.path, "it holds something (%s); if that is not wanted, clear it with `wipefs --all %s`", found, d.path)
+	return notBlank(d.path, "it holds something (%s); if that is not wanted, %s", found, ClearAdvice(d.path, found))
 }
 
 // onlyItsPlace reports whether blkid knows only where a partition is: blkid repeats the partition's

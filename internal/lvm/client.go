@@ -96,7 +96,7 @@ func (c *Client) Group(ctx context.Context, g volume.Group) (VolumeGroup, error)
 		return VolumeGroup{}, fmt.Errorf("look up volume group %s: %w", g, err)
 	}
 	if len(all) == 0 {
-		return VolumeGroup{}, fmt.Errorf("%w: %s; create it with `flexlvm vg create --name %s DEVICE`, or see `flexlvm doctor`", ErrNoGroup, g, g)
+		return VolumeGroup{}, fmt.Errorf("%w: %s; if it was there, bring its disks back (`flexlvm doctor --group %[2]s` shows whether LVM's devices file hides them); otherwise create it with `flexlvm vg create --name %[2]s DEVICE`", ErrNoGroup, g)
 	}
 	if len(all) > 1 {
 		return VolumeGroup{}, fmt.Errorf("look up volume group %s: this host has %d groups of that name (%s, %s); give one another name with `vgrename UUID NAME`", g, len(all), all[0].UUID, all[1].UUID)

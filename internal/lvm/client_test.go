@@ -163,7 +163,7 @@ func TestCreateExplainsByWhatIsThere(t *testing.T) {
 	}{
 		"taken":      {map[string][]answer{"vgs": {{out: golden(t, "groups.json")}}, "lvs": {{out: golden(t, "volumes.json")}}}, ErrExists, "flexlvm/pvc-1"},
 		"full":       {map[string][]answer{"vgs": {{out: small}, {out: small}}, "lvs": {{out: golden(t, "no-volumes.json")}}}, ErrNoSpace, "flexlvm has 4194304 bytes free (4 MiB) of 3200253952 and 402653184 are needed (384 MiB)"},
-		"no group":   {map[string][]answer{"vgs": {{out: golden(t, "no-groups.json")}}}, ErrNoGroup, "flexlvm vg create"},
+		"no group":   {map[string][]answer{"vgs": {{out: golden(t, "no-groups.json")}}}, ErrNoGroup, "if it was there, bring its disks back (`flexlvm doctor --group "},
 		"other":      {map[string][]answer{"vgs": {group, group, group, group}, "lvs": {none, none}}, failed, "something in prose"},
 		"blind then": {map[string][]answer{"vgs": {{err: failed}}}, failed, "look up volume group"},
 	} {

@@ -28,3 +28,13 @@ func signatures(out string) []string {
 	}
 	return found
 }
+
+// ClearAdvice returns how to clear a device with these signatures, if nobody needs what it holds. A physical volume may
+// be in a volume group that LVM's devices file hides. Releases of LVM without --devicesfile have no such file.
+func ClearAdvice(device, signatures string) string {
+	advice := fmt.Sprintf("clear it with `wipefs --all %s`", device)
+	if !strings.Contains(signatures, "LVM2_member") {
+		return advice
+	}
+	return fmt.Sprintf("first check with `pvs --devicesfile '' %s` (or `pvs %[1]s`, if LVM does not know that option) that it is in no volume group whose volumes are needed, because LVM's devices file may hide the group; then %s", device, advice)
+}

@@ -141,7 +141,7 @@ func tagsOfAdopted(c candidate, a Adoption, fs string, kind volume.FSType) (tags
 	maxSize = spec.HeldBy(c.lv.Size)
 	switch {
 	case maxSize == 0:
-		return tags, 0, refused("logical volume %s has %s, and the least that a volume with %s takes is more; extend it first (`lvextend --size %d %[1]s`)", a, c.lv.Size, kind, int64(minDeviceSize(spec)))
+		return tags, 0, refused("logical volume %s has %s, and the least that a volume with %s takes is more; extend it first (`lvextend --size %db %[1]s`)", a, c.lv.Size, kind, int64(minDeviceSize(spec)))
 	case a.Size > maxSize:
 		return tags, 0, refused("logical volume %s holds a volume of %d bytes at most, and %d are asked for; extend it first (lvextend), or ask for less", a, int64(maxSize), int64(a.Size))
 	case a.Size == 0:

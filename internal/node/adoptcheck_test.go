@@ -201,3 +201,12 @@ func TestHalfAnAdoptionChangesToNoOtherState(t *testing.T) {
 	}
 	require.NoError(t, checkStateChange(plain(), tags, volume.Retained))
 }
+
+// LVM takes a number without a unit for MiB.
+func TestAdviceToExtendATooSmallVolume(t *testing.T) {
+	lv := plain()
+	lv.Size = volume.DefaultExtent
+	_, _, err := tagsOfAdopted(candidate{lv: lv}, Adoption{Group: "data", Name: "wiki"}, "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", volume.XFS)
+	require.ErrorContains(t, err, "the least that a volume with xfs takes is more")
+	require.Regexp(t, "`lvextend --size [0-9]+b data/wiki`", err.Error())
+}

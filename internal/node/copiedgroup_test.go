@@ -58,7 +58,7 @@ func TestCopiedGroupWithADirectoryPool(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, listed, len(lvs))
 		require.Equal(t, volume.PoolName("flexlvm:dirs"), in.Pools[1].Name)
-		require.Contains(t, in.Pools[1].Directories.Unfit, "it is not finished; call `flexlvm directories create` again; "+says)
+		require.Contains(t, in.Pools[1].Directories.Unfit, "it is not finished; call `flexlvm directories create --group flexlvm --pool dirs --size SIZE` again; "+says)
 		for _, v := range listed {
 			require.Contains(t, v.Problem, says)
 		}

@@ -32,7 +32,7 @@ func (e *Engine) observePool(ctx context.Context, lv lvm.LogicalVolume) observed
 	}}
 	t, err := poolTags(lv)
 	if err == nil && t.State != volume.Ready {
-		err = errors.New("it is not finished; call `flexlvm directories create` again")
+		err = errors.New("it is " + poolNotFinished(name))
 	}
 	if err == nil {
 		out.pool.Size = t.Size

@@ -86,7 +86,7 @@ func (e *Engine) askForPool(ctx context.Context, g volume.Group, n volume.Name) 
 		return lvm.Device{}, err
 	}
 	if tags.State != volume.Ready {
-		return lvm.Device{}, refused("directory pool %s is not finished; call `flexlvm directories create` again", volume.DirectoryPoolOf(g, n))
+		return lvm.Device{}, refused("directory pool %s is %s", volume.DirectoryPoolOf(g, n), poolNotFinished(volume.DirectoryPoolOf(g, n)))
 	}
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil {
@@ -94,6 +94,11 @@ func (e *Engine) askForPool(ctx context.Context, g volume.Group, n volume.Name) 
 	}
 	e.recordPool(lv, tags)
 	return d, nil
+}
+
+// poolNotFinished describes a directory pool that is not finished, and what to do.
+func poolNotFinished(pool volume.PoolName) string {
+	return fmt.Sprintf("not finished; call `%s` again", pool.CreateCommand())
 }
 
 // recordPool records a pool on this node, so that the next mount need not ask LVM.

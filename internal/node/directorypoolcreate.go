@@ -227,7 +227,7 @@ func (e *Engine) RemoveDirectoryPool(ctx context.Context, g volume.Group, n volu
 		return err
 	}
 	if tags.State != volume.Ready {
-		return refused("directory pool %s is not finished; call `flexlvm directories create` again, and then remove it", volume.DirectoryPoolOf(g, n))
+		return refused("directory pool %s is %s, and then remove it", volume.DirectoryPoolOf(g, n), poolNotFinished(volume.DirectoryPoolOf(g, n)))
 	}
 	if err := e.checkEmpty(ctx, lv); err != nil {
 		return err

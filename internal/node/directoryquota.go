@@ -42,8 +42,8 @@ func (p *directoryPool) checkRoomNow(more, data volume.Bytes) error {
 		return err
 	}
 	if free := p.info.Size - promised(all); free < more {
-		return fmt.Errorf("%w: directory pool %s can still promise %d bytes (%s) of %d and %d are needed (%s); delete claims that nobody needs (never directories by hand), or enlarge it with `flexlvm directories create --size`",
-			lvm.ErrNoSpace, p.poolName(), int64(max(0, free)), max(0, free), int64(p.info.Size), int64(more), more)
+		return fmt.Errorf("%w: directory pool %s can still promise %d bytes (%s) of %d and %d are needed (%s); delete claims that nobody needs (never directories by hand), or enlarge it with `%s`",
+			lvm.ErrNoSpace, p.poolName(), int64(max(0, free)), max(0, free), int64(p.info.Size), int64(more), more, p.poolName().CreateCommand())
 	}
 	short, err := p.shortfall(all)
 	if err != nil {
@@ -77,7 +77,7 @@ func (p *directoryPool) shortfallMessage(short volume.Bytes, all map[quota.Proje
 			over = fmt.Sprintf(" (project %d has %s of %s)", id, u.Used, u.Limit.Size)
 		}
 	}
-	return fmt.Sprintf("directory pool %s has %s less free than its quotas promise: either a pod has taken files out of its quota, or exceeds it by ACLs%s, or XFS needs more for itself than was reckoned; find such files with `xfs_quota -x -c 'report -p'` and delete them, or enlarge the pool with `flexlvm directories create --size`", p.poolName(), short, over)
+	return fmt.Sprintf("directory pool %s has %s less free than its quotas promise: either a pod has taken files out of its quota, or exceeds it by ACLs%s, or XFS needs more for itself than was reckoned; find such files with `xfs_quota -x -c 'report -p'` and delete them, or enlarge the pool with `%s`", p.poolName(), short, over, p.poolName().CreateCommand())
 }
 
 // A kernelQuota is the quota that a volume should have, by its record.

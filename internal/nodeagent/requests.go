@@ -13,6 +13,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/undelete"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -106,14 +107,14 @@ func (d *Daemon) carryOutRequest(ctx context.Context, f observation, r flexlvmv1
 			return "", err
 		}
 	}
-	_, err = d.engine.SetStateOf(ctx, refOf(v), v.FS, to)
+	after, err := d.engine.SetStateOf(ctx, refOf(v), v.FS, to)
 	if errors.Is(err, node.ErrBusy) {
 		err = fmt.Errorf("%w; ask again when that call has ended", err)
 	}
 	if err != nil {
 		return "", err
 	}
-	message := fmt.Sprintf("%s is %s now (it was %s): %s", key, to, v.State, volume.Consequence(to, v.Reclaim, v.Name))
+	message := fmt.Sprintf("%s is %s now (it was %s): %s", key, to, v.State, undelete.Consequence(to, after))
 	d.events.onNode(normal, either(to == volume.Retained, "VolumeRetained", "VolumeForgotten"), message)
 	return message, nil
 }

@@ -2,6 +2,7 @@ package overview
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,6 +69,9 @@ func (c Candidate) checkSeen() error {
 // namespace, newest first. By its claim's name a volume is only found if no newer one can exist that no node
 // lists, or lists without its claim.
 func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
+	if w.Claim == "" && w.Volume == "" { // it would match the volumes whose claim is not known
+		return Candidate{}, errors.New("neither a claim nor a volume is named")
+	}
 	var found, others []Candidate
 	notListed := int32(0)
 	for i := range storages {
@@ -105,6 +109,11 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 	if len(found) > 1 {
 		return Candidate{}, fmt.Errorf("there are %d released volumes %s; select one with --volume or --node:%s", len(found), what, listed(found))
 	}
+	return Candidate{}, notReportedErr(what, others, notListed)
+}
+
+// notReportedErr returns the error for a volume that no node reports, with the others of its namespace.
+func notReportedErr(what string, others []Candidate, notListed int32) error {
 	err := fmt.Errorf("no node reports a released volume %s: it is in another namespace (-n), it was evicted, its PersistentVolume still exists (kubectl get pv), or it is not among the volumes that the nodes list", what)
 	if len(others) > 0 {
 		err = fmt.Errorf("%w. The nodes report these released volumes of the namespace:%s", err, listed(others))
@@ -112,7 +121,7 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 	if notListed > 0 {
 		err = fmt.Errorf("%w\n%d more released volumes are not listed; flexlvm volumes list on their node shows them", err, notListed)
 	}
-	return Candidate{}, err
+	return err
 }
 
 // withoutMoved returns the found volumes, and the others, without those that are unseen on one node and seen on another,

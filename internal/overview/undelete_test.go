@@ -48,6 +48,10 @@ func TestFind(t *testing.T) {
 		require.ErrorContains(t, err, "no node reports a released volume")
 		require.NotContains(t, err.Error(), "released-1", "what is another namespace's is not named")
 	}
+	for _, search := range []func([]flexlvmv1.NodeStorage, overview.Wanted) (overview.Candidate, error){overview.Find, overview.FindAny} {
+		_, err = search([]flexlvmv1.NodeStorage{node("a", deleted(""))}, overview.Wanted{Namespace: "shop"})
+		require.ErrorContains(t, err, "neither a claim nor a volume is named", "and not the volume whose claim is not known")
+	}
 	a.Status.ReleasedCount = 9
 	_, err = find(overview.Wanted{Namespace: "shop", Claim: "gone"}, a)
 	require.ErrorContains(t, err, "The nodes report these released volumes of the namespace:\n  --volume released-")

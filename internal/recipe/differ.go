@@ -35,11 +35,25 @@ func (s Settings) sameAs(job *batchv1.Job) error {
 	d.add("--mount-path", mountOf(is), mountOf(wanted))
 	d.add("the volume of each worker", ownTemplate(job.Spec.Template.Spec), ownTemplate(want.Spec.Template.Spec))
 	d.add("--tools-image", container(job.Spec.Template.Spec.InitContainers).Image, container(want.Spec.Template.Spec.InitContainers).Image)
-	return d.err("job")
+	return d.err("job", job)
 }
 
-// sameClaim is sameAs for the job's claim.
-func sameClaim(is, want *corev1.PersistentVolumeClaim) error {
+// BeforeDeletion returns what to do before a job is deleted, because its volumes are deleted with it; empty if it has
+// none.
+func BeforeDeletion(job *batchv1.Job) string {
+	if ownVolume(job) != nil {
+		return fmt.Sprintf("copy the files of its workers that are needed (`kubectl flexlvm job collect %s -n %s`), because the claims are deleted with it", job.Name, job.Namespace)
+	}
+	for _, v := range job.Spec.Template.Spec.Volumes {
+		if c := v.PersistentVolumeClaim; c != nil && v.Name == volumeName {
+			return fmt.Sprintf("copy the files of its claim %s that are needed, because the claim is deleted with it", c.ClaimName)
+		}
+	}
+	return ""
+}
+
+// sameClaim is sameAs for the claim of a job.
+func sameClaim(job *batchv1.Job, is, want *corev1.PersistentVolumeClaim) error {
 	var d differences
 	// Compared by value: the server writes 1e9 as 1G.
 	if is, wanted := is.Spec.Resources.Requests.Storage(), want.Spec.Resources.Requests.Storage(); is.Cmp(*wanted) != 0 {
@@ -49,14 +63,18 @@ func sameClaim(is, want *corev1.PersistentVolumeClaim) error {
 	if want.Spec.StorageClassName != nil {
 		d.add("--storage-class", value(is.Spec.StorageClassName), value(want.Spec.StorageClassName))
 	}
-	return d.err("claim")
+	return d.err("claim", job)
 }
 
-func (d differences) err(kind string) error {
+func (d differences) err(kind string, job *batchv1.Job) error {
 	if len(d) == 0 {
 		return nil
 	}
-	return fmt.Errorf("a %s of that name already exists with other settings: %s; give another --name, or delete the existing job", kind, strings.Join(d, ", "))
+	deletion := "delete the existing job"
+	if first := BeforeDeletion(job); first != "" {
+		deletion = fmt.Sprintf("first %s, and then %s", first, deletion)
+	}
+	return fmt.Errorf("a %s of that name already exists with other settings: %s; give another --name, or %s", kind, strings.Join(d, ", "), deletion)
 }
 
 // Ended reports whether a job has ended, and how.

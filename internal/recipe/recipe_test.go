@@ -1,7 +1,6 @@
 package recipe_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,10 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/flexlvm/flexlvm/internal/recipe"
 )
@@ -99,33 +95,6 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// withUIDs gives every job a UID, as an API server does.
-func withUIDs(client *fake.Clientset) {
-	client.PrependReactor("create", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		action.(clienttesting.CreateAction).GetObject().(*batchv1.Job).UID = types.UID("job-uid")
-		return false, nil, nil
-	})
-}
-
-func TestStart(t *testing.T) {
-	client := fake.NewClientset()
-	withUIDs(client)
-	away := true
-	client.PrependReactor("create", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return away, nil, errors.New("away")
-	})
-	_, err := recipe.Start(t.Context(), client, settings())
-	require.ErrorContains(t, err, "start the job again with the same settings")
-	away = false
-	for range 2 {
-		_, err = recipe.Start(t.Context(), client, settings())
-		require.NoError(t, err)
-	}
-	claim, err := client.CoreV1().PersistentVolumeClaims("team").Get(t.Context(), "job-count", metav1.GetOptions{})
-	require.NoError(t, err)
-	require.Equal(t, types.UID("job-uid"), claim.OwnerReferences[0].UID)
-}
-
 // Start fails if a job of that name has other settings, whether it has ended or not.
 func TestStartBesideAnotherJob(t *testing.T) {
 	for want, change := range map[string]func(*recipe.Settings){
@@ -152,7 +121,7 @@ func TestStartBesideAnotherJob(t *testing.T) {
 			change(&s)
 			_, err = recipe.Start(t.Context(), client, s)
 			require.ErrorContains(t, err, want)
-			require.ErrorContains(t, err, "give another --name, or delete the existing job")
+			require.ErrorContains(t, err, "give another --name, or first copy the files of its claim job-count that are needed, because the claim is deleted with it, and then delete the existing job")
 			job, err = recipe.Start(t.Context(), client, settings())
 			require.NoError(t, err)
 			how, ended := recipe.Ended(job)
@@ -160,14 +129,4 @@ func TestStartBesideAnotherJob(t *testing.T) {
 			require.Equal(t, batchv1.JobComplete, how)
 		})
 	}
-}
-
-// The claim of an earlier job of the same name is not used for this one.
-func TestStartBesideTheClaimOfAnother(t *testing.T) {
-	client := fake.NewClientset(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "team", Name: "job-count", OwnerReferences: []metav1.OwnerReference{{UID: "earlier"}},
-	}})
-	withUIDs(client)
-	_, err := recipe.Start(t.Context(), client, settings())
-	require.ErrorContains(t, err, "does not belong to this job")
 }

@@ -82,15 +82,25 @@ func mountable(v inventory.Volume, r Request) error {
 	return nil
 }
 
-// CheckRestorable returns an error if a volume cannot be restored. The error says why, and what to do instead.
+// CheckRestorable returns an error if a volume cannot be restored with a claim. The error says why, and what to do
+// instead.
 func CheckRestorable(v inventory.Volume) error {
+	if err := CheckComplete(v); err != nil {
+		return err
+	}
+	if v.Kind == volume.Dataset {
+		return fmt.Errorf("volume %s is a replica of a dataset, which its VolumeManager restores, not a claim. Create the VolumeManager again (`kubectl get volumemanagers -n %s`)", v.FullName(), v.Namespace)
+	}
+	return nil
+}
+
+// CheckComplete returns an error if a volume cannot be made ready for a PersistentVolume that still exists.
+func CheckComplete(v inventory.Volume) error {
 	switch {
 	case v.CloneOfFS != "" && v.State != volume.Creating:
 		return fmt.Errorf("volume %s is an unfinished copy of another volume, so there is nothing to restore. Create a new claim for the copy", v.FullName())
 	case v.PartlyZeroed && v.State != volume.Creating:
 		return fmt.Errorf("volume %s was deleted before it was completely zeroed: no pod has ever used it, so there is nothing to restore. Create a new claim", v.FullName())
-	case v.Kind == volume.Dataset:
-		return fmt.Errorf("volume %s is a replica of a dataset, which its VolumeManager restores, not a claim. Create the VolumeManager again (`kubectl get volumemanagers -n %s`)", v.FullName(), v.Namespace)
 	case v.Kind == volume.Snapshot:
 		return fmt.Errorf("volume %s is a snapshot whose VolumeSnapshot is gone, and cannot be restored; if it is not needed, release it on its node (`flexlvm volumes forget %s`)", v.FullName(), v.Name)
 	case v.State == volume.Creating:
