@@ -8,6 +8,8 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/pkg/jobvolume"
 )
 
 // differences lists how an existing object differs from the wanted one, by the flags that set it.
@@ -32,7 +34,9 @@ func (s Settings) sameAs(job *batchv1.Job) error {
 	is, wanted := container(job.Spec.Template.Spec.Containers), container(want.Spec.Template.Spec.Containers)
 	d.add("--image", is.Image, wanted.Image)
 	d.add("the command", command(is.Command), command(wanted.Command))
-	d.add("--mount-path", mountOf(is), mountOf(wanted))
+	d.add("--mount-path", path.Clean(mountOf(is).MountPath), path.Clean(mountOf(wanted).MountPath))
+	d.add("a read-only volume (--access-mode ReadOnlyMany)", mountOf(is).ReadOnly, mountOf(wanted).ReadOnly)
+	d.add("--size-per-worker", workerSize(is), workerSize(wanted))
 	d.add("the volume of each worker", ownTemplate(job.Spec.Template.Spec), ownTemplate(want.Spec.Template.Spec))
 	d.add("--tools-image", container(job.Spec.Template.Spec.InitContainers).Image, container(want.Spec.Template.Spec.InitContainers).Image)
 	return d.err("job", job)
@@ -104,11 +108,21 @@ func container(of []corev1.Container) corev1.Container {
 
 func command(words []string) string { return fmt.Sprintf("%q", words) }
 
-// mountOf returns where the volume is mounted in a worker; empty without a volume.
-func mountOf(c corev1.Container) string {
+// mountOf returns the mount of the volume in a worker; the zero value without a volume.
+func mountOf(c corev1.Container) corev1.VolumeMount {
 	for _, m := range c.VolumeMounts {
 		if m.Name == volumeName {
-			return path.Clean(m.MountPath)
+			return m
+		}
+	}
+	return corev1.VolumeMount{}
+}
+
+// workerSize returns the size of a worker's share of the volume in bytes; empty without a volume.
+func workerSize(c corev1.Container) string {
+	for _, e := range c.Env {
+		if e.Name == jobvolume.EnvSize {
+			return e.Value
 		}
 	}
 	return ""
