@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
@@ -37,6 +38,10 @@ type View struct {
 	Users map[ClaimKey]string
 	// PodsKnown: Users is complete. Otherwise any volume may be in use.
 	PodsKnown bool
+	// ReplicasInUse holds the UIDs of the PersistentVolumes of replicas whose eviction was withdrawn a short time ago
+	// because a pod uses them. Users may lack that pod: it may be of another namespace, or not be bound to this node
+	// yet.
+	ReplicasInUse map[types.UID]bool
 	// Removing holds the IDs of volumes that are being removed, whatever their State is in the inventory.
 	// Their room counts as about to be free, so that no other volume is evicted instead.
 	Removing map[string]bool

@@ -150,6 +150,7 @@ type Daemon struct {
 	undeleteRetries  *backoff
 	undeleted        map[types.UID]string // messages about restored volumes whose claims are not bound yet, by PersistentVolume
 	stepRetries      *backoff
+	usedReplicas     *backoff // PersistentVolumes of replicas that a pod was found to use before their eviction was confirmed
 	chargeRetries    *backoff
 	trimRetries      *backoff
 	publishEvery     time.Duration
@@ -194,6 +195,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		releaseRetries:  newBackoff(time.Second, time.Minute),
 		healRetries:     newBackoff(time.Minute, time.Hour),
 		stepRetries:     newBackoff(time.Second, time.Minute),
+		usedReplicas:    newBackoff(time.Minute, 5*time.Minute),
 		chargeRetries:   newBackoff(time.Second, time.Minute),
 		trimRetries:     newBackoff(time.Minute, time.Hour),
 
