@@ -11,7 +11,8 @@ type DeclaredGroup struct {
 	// Message explains the state.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Disks that the group consists of, at most 64.
+	// Disks that the group consists of, at most 64. While the group is not there, those of which it last consisted,
+	// with a reason.
 	// +listType=atomic
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
@@ -31,7 +32,7 @@ type DeclaredDisk struct {
 	// Path is the current path of its device.
 	// +optional
 	Path string `json:"path,omitempty"`
-	// Reason why the disk is not used.
+	// Reason why the disk is not used, or is listed although its group is not there.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 }

@@ -41,7 +41,7 @@ func (p *planner) orphanEvictable(v *inventory.Volume, pool *poolPlan) bool {
 // names it.
 func (p *planner) replicaEvictable(v *inventory.Volume, c *persistentvolume.Volume, pool *poolPlan) bool {
 	sound := v.State == volume.Ready && !p.index.unreadable[v.Name] && pool.healthy(v) && c.InGroup(v.GroupUUID)
-	idle := !busy(v) && p.user(c) == ""
+	idle := !busy(v) && p.user(c) == "" && !p.view.ReplicasInUse[c.UID]
 	ofAge := datesKnown(v) && p.view.Now.Sub(lastSeen(v)) >= p.policy.MinAge
 	return sound && idle && removable(c) && c.Replica.Allowed() && ofAge
 }

@@ -185,14 +185,15 @@ func (x *index) pvProblem(view View, c *persistentvolume.Volume) string {
 	case c.Cluster != "":
 		return fmt.Sprintf("PersistentVolume %s records cluster %q, but this cluster is %q; its volume is left alone: restore it under this cluster's UID, or remove the finalizer %s once nobody needs it", c.PV, c.Cluster, view.Cluster, pv.Finalizer)
 	}
+	if why := x.renamed(c); why != "" {
+		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which was renamed: %s", c.PV, c.Group, why)
+	}
 	if !c.Usable() {
 		return ""
 	}
 	pool, there := x.group(c)
 	_, hasPool := x.pools[c.Pool()]
 	switch {
-	case x.renamed(c) != "":
-		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which was renamed: %s", c.PV, c.Group, x.renamed(c))
 	case !there:
 		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which LVM does not see on this node; %s%s; only if they are lost permanently, delete %s", c.PV, c.Group, missingGroupAdvice(c.Group), orCreate(c), claimant(c))
 	case !c.InGroup(pool.UUID) && x.groupProblems[c.Group] == "":

@@ -75,7 +75,9 @@ func (o oracle) candidate(v inventory.Volume) bool {
 
 // orphan reports whether the volume may be evicted as an orphan.
 func (o oracle) orphan(v inventory.Volume) bool {
-	named := slices.ContainsFunc(o.view.PersistentVolumes, func(c persistentvolume.Volume) bool { return c.Group == v.Group && c.Volume == v.Name })
+	named := slices.ContainsFunc(o.view.PersistentVolumes, func(c persistentvolume.Volume) bool {
+		return c.Volume == v.Name && (c.Group == v.Group || c.GroupUUID != "" && c.GroupUUID == v.GroupUUID)
+	})
 	latest := v.Created
 	if v.LastUsed.After(latest) {
 		latest = v.LastUsed

@@ -36,12 +36,13 @@ func (p *planner) findOrphans() {
 	})
 }
 
-// orphan reports whether a volume is an orphan. A volume that an unreadable PersistentVolume may mean is none.
+// orphan reports whether a volume is an orphan. A volume that an unreadable PersistentVolume may mean is none, nor is
+// one in a renamed group: its PersistentVolume has the group's former name, and Judge reports it.
 func (p *planner) orphan(v *inventory.Volume) bool {
 	if v.Cluster != p.view.Cluster || v.State != volume.Ready && v.State != volume.Creating {
 		return false
 	}
-	return !p.index.named[KeyOf(v)] && !p.index.unreadable[v.Name]
+	return !p.index.named[KeyOf(v)] && !p.index.namedByGroupUUID[groupUUIDKey{v.GroupUUID, v.Name}] && !p.index.unreadable[v.Name]
 }
 
 // lastSeen returns when a volume was created or last used, whichever is later.

@@ -48,6 +48,14 @@ func TestPlanFindsOrphans(t *testing.T) {
 			s.Volume("v", volume.Ready, 1)
 			s.PersistentVolume("v", 1, evictiontest.OtherCluster)
 		}, false},
+		"explained, in a renamed group": {func(s *evictiontest.Scene) {
+			s.Volume("v", volume.Ready, 1)
+			s.PersistentVolume("v", 1, evictiontest.GroupWas("former"))
+		}, false},
+		"explained, in a renamed group, being released": {func(s *evictiontest.Scene) {
+			s.Volume("v", volume.Ready, 1)
+			s.PersistentVolume("v", 1, evictiontest.GroupWas("former"), evictiontest.Phase(corev1.VolumeReleased))
+		}, false},
 		"perhaps explained": {func(s *evictiontest.Scene) { s.Volume("v", volume.Ready, 1); s.View.Unreadable = []string{"v"} }, false},
 		"explained elsewhere": {func(s *evictiontest.Scene) {
 			s.Volume("v", volume.Ready, 1)
@@ -201,6 +209,13 @@ func TestPlanIsBlocked(t *testing.T) {
 				name := fmt.Sprintf("live%d", i)
 				s.Volume(name, volume.Ready, 1)
 				s.PersistentVolume(name, 1)
+			}
+		}, ""},
+		"volumes of a renamed group": {func(s *evictiontest.Scene) {
+			for i := range 5 {
+				name := fmt.Sprintf("o%d", i)
+				s.Volume(name, volume.Ready, 1)
+				s.PersistentVolume(name, 1, evictiontest.GroupWas("former"))
 			}
 		}, ""},
 		"half made ones are not ready": {func(s *evictiontest.Scene) {

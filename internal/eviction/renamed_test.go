@@ -16,12 +16,13 @@ func TestRenamedGroup(t *testing.T) {
 	s := evictiontest.New()
 	s.PersistentVolume("given-up", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.GroupWas("former"))
 	s.PersistentVolume("in-use", 10, evictiontest.GroupWas("former"))
+	s.PersistentVolume("kept", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Retain, evictiontest.GroupWas("former"))
 	s.PersistentVolume("wanted-back", 90, wantsBack, evictiontest.GroupWas("former"))
 	const advice = "volume group " + evictiontest.GroupUUID + " is on this node under the name flexlvm, with its volumes; give it its name back: `vgrename " + evictiontest.GroupUUID + " former` (if"
 	for range 2 {
 		verdicts := eviction.Judge(s.View)
-		require.Len(t, verdicts, 3)
-		for i, says := range []string{"but its volume stays as it is: ", "PersistentVolume in-use needs volume group former, which was renamed: ", "which was renamed: "} {
+		require.Len(t, verdicts, 4)
+		for i, says := range []string{"but its volume stays as it is: ", "PersistentVolume in-use needs volume group former, which was renamed: ", "PersistentVolume kept needs volume group former, which was renamed: ", "which was renamed: "} {
 			require.Equal(t, eviction.ActionReport, verdicts[i].Action)
 			require.Contains(t, verdicts[i].Why, says+advice)
 			require.NotContains(t, verdicts[i].Why, "lost")

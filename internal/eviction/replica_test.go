@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
@@ -80,11 +81,12 @@ func TestPlanKeepsReplicas(t *testing.T) {
 		"a pod of another namespace": {scene: func(s *evictiontest.Scene) {
 			s.View.Users = map[eviction.ClaimKey]string{{Namespace: "x", Name: "read-data"}: "x/p"}
 		}, goes: goes},
-		"the pods are not known":   {scene: func(s *evictiontest.Scene) { s.View.PodsKnown = false }},
-		"in half a group":          {scene: func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Missing = 1 }},
-		"unreadable's name":        {scene: func(s *evictiontest.Scene) { s.View.Unreadable = []string{"data"} }},
-		"the cluster is not known": {scene: func(s *evictiontest.Scene) { s.View.Cluster = "" }},
-		"another claim names it":   {scene: func(s *evictiontest.Scene) { s.PersistentVolume("data", 1) }},
+		"the last check found a pod": {scene: func(s *evictiontest.Scene) { s.View.ReplicasInUse = map[types.UID]bool{"uid-data": true} }},
+		"the pods are not known":     {scene: func(s *evictiontest.Scene) { s.View.PodsKnown = false }},
+		"in half a group":            {scene: func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Missing = 1 }},
+		"unreadable's name":          {scene: func(s *evictiontest.Scene) { s.View.Unreadable = []string{"data"} }},
+		"the cluster is not known":   {scene: func(s *evictiontest.Scene) { s.View.Cluster = "" }},
+		"another claim names it":     {scene: func(s *evictiontest.Scene) { s.PersistentVolume("data", 1) }},
 		"another claim, given up": {scene: func(s *evictiontest.Scene) {
 			s.PersistentVolume("data", 1, func(c *persistentvolume.Volume) { c.Phase = corev1.VolumeReleased })
 		}},
@@ -117,6 +119,25 @@ func TestPlanKeepsReplicas(t *testing.T) {
 			require.Zero(t, r.Pools[0].Reclaimable)
 		})
 	}
+}
+
+// A replica whose eviction was withdrawn because a pod uses it does not hold up the eviction of another, and its room
+// is missing if there is no other.
+func TestPlanEvictsAnotherReplicaThanTheOneInUse(t *testing.T) {
+	s := evictiontest.New()
+	s.Replica("data", 40)
+	s.Replica("other", 40)
+	s.PersistentVolume("promised", 50)
+	require.Equal(t, []string{"data"}, replicaEvictions(s.Plan()))
+	s.View.ReplicasInUse = map[types.UID]bool{"uid-data": true}
+	r := s.Plan()
+	require.Equal(t, []string{"other"}, replicaEvictions(r))
+	require.Zero(t, r.Pools[0].Shortfall)
+	s.View.ReplicasInUse["uid-other"] = true
+	r = s.Plan()
+	require.Empty(t, replicaEvictions(r))
+	require.Equal(t, 31*volume.GiB, r.Pools[0].Shortfall)
+	require.Contains(t, r.Pools[0].ShortfallMessage, "80 GiB in 2 replicas of datasets cannot be evicted: in use")
 }
 
 // Which replicas are evicted first, and how many: those whose eviction was requested before, then the least recently

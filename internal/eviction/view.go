@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
@@ -37,6 +38,10 @@ type View struct {
 	Users map[ClaimKey]string
 	// PodsKnown: Users is complete. Otherwise any volume may be in use.
 	PodsKnown bool
+	// ReplicasInUse holds the UIDs of the PersistentVolumes of replicas whose eviction was withdrawn a short time ago
+	// because a pod uses them. Users may lack that pod: it may be of another namespace, or not be bound to this node
+	// yet.
+	ReplicasInUse map[types.UID]bool
 	// Removing holds the IDs of volumes that are being removed, whatever their State is in the inventory.
 	// Their room counts as about to be free, so that no other volume is evicted instead.
 	Removing map[string]bool
@@ -109,8 +114,10 @@ type index struct {
 	groupNames    map[string]string       // of volume groups, by their UUIDs
 	groupProblems map[volume.Group]string // why nothing in the group can be changed
 	volumes       map[Key]*inventory.Volume
-	named         map[Key]bool   // by any PersistentVolume, including one that is given up
-	wanted        map[Key]string // the name of a PersistentVolume that wants the volume, i.e. is not given up
+	named         map[Key]bool // by any PersistentVolume, including one that is given up
+	// namedByGroupUUID is like named, by the UUID of the group if the PersistentVolume records it.
+	namedByGroupUUID map[groupUUIDKey]bool
+	wanted           map[Key]string // the name of a PersistentVolume that wants the volume, i.e. is not given up
 	// retained are the volumes whose PersistentVolume has the policy Retain, given up or not. While that
 	// exists, its volume is not removed.
 	retained map[Key]bool
@@ -128,18 +135,19 @@ type index struct {
 
 func newIndex(view View) index {
 	x := index{
-		pools:           make(map[volume.PoolName]inventory.Pool, len(view.Pools)),
-		groupNames:      map[string]string{},
-		groupProblems:   map[volume.Group]string{},
-		volumes:         make(map[Key]*inventory.Volume, len(view.Volumes)),
-		named:           make(map[Key]bool, len(view.PersistentVolumes)),
-		wanted:          make(map[Key]string, len(view.PersistentVolumes)),
-		wantedByName:    make(map[volume.Name]string, len(view.PersistentVolumes)),
-		retained:        map[Key]bool{},
-		keptByGroupUUID: map[groupUUIDKey]bool{},
-		cloneSources:    map[Key]string{},
-		solePV:          make(map[Key]*persistentvolume.Volume, len(view.PersistentVolumes)),
-		unreadable:      make(map[volume.Name]bool, len(view.Unreadable)),
+		pools:            make(map[volume.PoolName]inventory.Pool, len(view.Pools)),
+		groupNames:       map[string]string{},
+		groupProblems:    map[volume.Group]string{},
+		volumes:          make(map[Key]*inventory.Volume, len(view.Volumes)),
+		named:            make(map[Key]bool, len(view.PersistentVolumes)),
+		namedByGroupUUID: make(map[groupUUIDKey]bool, len(view.PersistentVolumes)),
+		wanted:           make(map[Key]string, len(view.PersistentVolumes)),
+		wantedByName:     make(map[volume.Name]string, len(view.PersistentVolumes)),
+		retained:         map[Key]bool{},
+		keptByGroupUUID:  map[groupUUIDKey]bool{},
+		cloneSources:     map[Key]string{},
+		solePV:           make(map[Key]*persistentvolume.Volume, len(view.PersistentVolumes)),
+		unreadable:       make(map[volume.Name]bool, len(view.Unreadable)),
 	}
 	for _, p := range view.Pools {
 		group := p.Name.Group()
@@ -180,6 +188,9 @@ func (x *index) add(view View, c *persistentvolume.Volume) {
 		x.solePV[key] = nil
 	}
 	x.named[key] = true
+	if c.GroupUUID != "" {
+		x.namedByGroupUUID[groupUUIDKey{c.GroupUUID, c.Volume}] = true
+	}
 	// A snapshot's policy is Retain so that only its deletion gives it up.
 	retained := c.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain && c.Kind != volume.Snapshot
 	if retained {

@@ -130,7 +130,7 @@ func (b *backoff) next(now time.Time) (first time.Time) {
 func (d *Daemon) next(f observation) time.Duration {
 	now := d.cfg.Now()
 	next := wait.Jitter(d.cfg.Interval, spread)
-	for _, s := range []*backoff{d.removalRetries, d.unanswered, d.keptElsewhere, d.keptCheckRetries, d.releaseRetries, d.createRetries, d.undeleteRetries, d.stepRetries, d.chargeRetries} {
+	for _, s := range []*backoff{d.removalRetries, d.unanswered, d.keptElsewhere, d.keptCheckRetries, d.releaseRetries, d.createRetries, d.undeleteRetries, d.stepRetries, d.usedReplicas, d.chargeRetries} {
 		if at := s.next(now); !at.IsZero() {
 			next = min(next, at.Sub(now))
 		}

@@ -64,6 +64,7 @@ func (d *Daemon) forgetDeleted(view eviction.View) {
 	d.releaseRetries.keepOnly(there)
 	d.createRetries.keepOnly(there)
 	d.stepRetries.keepOnly(there)
+	d.usedReplicas.keepOnly(there)
 	d.chargeRetries.keepOnly(there)
 }
 
@@ -237,6 +238,7 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 	}
 	f.view.Volumes = d.marked(f.at, f.inventory.Volumes, f.view.Removing)
 	f.view.Users, f.view.PodsKnown = d.watches.users()
+	f.view.ReplicasInUse = d.replicasInUse(objects, f.at)
 	for _, o := range objects {
 		c, err := persistentvolume.Parse(o)
 		if err != nil {

@@ -31,12 +31,12 @@ const (
 	// firstRetry is the delay before a failed round is retried. It doubles with each failure, up to the
 	// interval.
 	firstRetry = time.Second
-	// A round times out after roundIntervals intervals, and the process counts as hung when no round has ended
-	// for hungIntervals intervals. With short intervals, minRoundTime and minHungTime apply instead. The round's
-	// report has publishTime more: if a disk hangs, its round times out, and that is what must be reported.
+	// A round times out after roundIntervals intervals, or minRoundTime if that is longer. Its report has publishTime
+	// more: if a disk hangs, its round times out, and that is what must be reported.
 	roundIntervals, minRoundTime = 4, 4 * time.Minute
 	publishTime                  = 30 * time.Second
-	hungIntervals, minHungTime   = 5, 5 * time.Minute
+	// hungMargin is the time of the steps of a round that have no timeout; see hungTime.
+	hungMargin = 30 * time.Second
 	// syncTime is how long the first round waits for the watches to sync.
 	syncTime = 5 * time.Second
 )
@@ -150,6 +150,7 @@ type Daemon struct {
 	undeleteRetries  *backoff
 	undeleted        map[types.UID]string // messages about restored volumes whose claims are not bound yet, by PersistentVolume
 	stepRetries      *backoff
+	usedReplicas     *backoff // PersistentVolumes of replicas that a pod was found to use before their eviction was confirmed
 	chargeRetries    *backoff
 	trimRetries      *backoff
 	publishEvery     time.Duration
@@ -194,6 +195,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		releaseRetries:  newBackoff(time.Second, time.Minute),
 		healRetries:     newBackoff(time.Minute, time.Hour),
 		stepRetries:     newBackoff(time.Second, time.Minute),
+		usedReplicas:    newBackoff(time.Minute, 5*time.Minute),
 		chargeRetries:   newBackoff(time.Second, time.Minute),
 		trimRetries:     newBackoff(time.Minute, time.Hour),
 
@@ -237,6 +239,13 @@ func (d *Daemon) roundEnded() {
 	d.ended.Store(&now)
 }
 
+// hungTime returns how long after the end of a round the process counts as hung. It covers all that precedes the end of
+// a next round that times out: the wait, with jitter, the pause, the round and its report. To restart a process whose
+// rounds time out would not help, and would lose what only it knows, such as that the API server has gone back in time.
+func (d *Daemon) hungTime() time.Duration {
+	return 2*d.cfg.Interval + maxSettle + d.roundTime + publishTime + hungMargin
+}
+
 // Healthy returns an error if no round, successful or not, has ended for too long. A daemon that waits for
 // another one is healthy.
 func (d *Daemon) Healthy(*http.Request) error {
@@ -244,7 +253,7 @@ func (d *Daemon) Healthy(*http.Request) error {
 		return nil
 	}
 	since := d.cfg.Now().Sub(*d.ended.Load())
-	if since > max(hungIntervals*d.cfg.Interval, minHungTime) {
+	if since > d.hungTime() {
 		return fmt.Errorf("no round has ended for %s; a program of the host's may hang", since.Round(time.Second))
 	}
 	return nil

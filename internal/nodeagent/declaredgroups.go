@@ -46,6 +46,8 @@ type declarations struct {
 	known bool // groups is a result of this process
 	// groups are the outcomes of the VolumeGroups that select this node.
 	groups []flexlvmv1.DeclaredGroup
+	// reported are the outcomes in the NodeStorage at the beginning of the last pass.
+	reported []flexlvmv1.DeclaredGroup
 }
 
 // newDeclarations returns nil if no groups are to be created.
@@ -150,7 +152,7 @@ func (d *Daemon) declare(ctx context.Context) {
 	}
 	s.known, s.groups = true, nil
 	for _, o := range outcomes[:min(len(outcomes), maxDeclared)] {
-		s.groups = append(s.groups, declaredStatus(o))
+		s.groups = append(s.groups, s.keepEvidence(declaredStatus(o)))
 	}
 	if err == nil {
 		d.announceDeclared(ctx, objects, outcomes)
@@ -211,12 +213,40 @@ func (d *Daemon) markReported(ctx context.Context, all []volumegroup.Declaration
 	if err != nil {
 		return err
 	}
+	d.declared.reported = own.Status.DeclaredGroups
 	for i := range all {
-		all[i].Reported = slices.ContainsFunc(own.Status.DeclaredGroups, func(g flexlvmv1.DeclaredGroup) bool {
-			return g.Name == all[i].Name && g.Group == string(all[i].Group) && (g.State == flexlvmv1.DeclaredMade || len(g.Disks) > 0)
-		})
+		was := d.declared.reportOf(all[i].Name, string(all[i].Group))
+		all[i].Reported = was.State == flexlvmv1.DeclaredMade || len(was.Disks) > 0
 	}
 	return nil
+}
+
+// reportOf returns what the NodeStorage says about a group; zero if it says nothing.
+func (s *declarations) reportOf(name, group string) flexlvmv1.DeclaredGroup {
+	at := slices.IndexFunc(s.reported, func(g flexlvmv1.DeclaredGroup) bool { return g.Name == name && g.Group == group })
+	if at < 0 {
+		return flexlvmv1.DeclaredGroup{}
+	}
+	return s.reported[at]
+}
+
+// formerMember is the reason of a disk that is still reported although its group is not there.
+const formerMember = "was in the group when that was last seen"
+
+// keepEvidence keeps the disks of a group that was created and is not there any more in the report, because after the
+// loss of the node's records markReported knows only from them that the group was created.
+func (s *declarations) keepEvidence(g flexlvmv1.DeclaredGroup) flexlvmv1.DeclaredGroup {
+	if g.State == flexlvmv1.DeclaredMade || len(g.Disks) > 0 {
+		return g
+	}
+	was := s.reportOf(g.Name, g.Group)
+	if g.Disks = slices.Clone(was.Disks); was.State == flexlvmv1.DeclaredMade && len(g.Disks) == 0 {
+		g.Disks = []flexlvmv1.DeclaredDisk{{}} // its ID is not known
+	}
+	for i := range g.Disks {
+		g.Disks[i].Reason = formerMember
+	}
+	return g
 }
 
 // selects reports whether a VolumeGroup selects a node with these labels.

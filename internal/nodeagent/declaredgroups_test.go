@@ -204,6 +204,61 @@ func TestReportedGroupsAreMarked(t *testing.T) {
 	m.with(func() { require.True(t, m.asked[0][0].Reported) })
 }
 
+// A group whose disks have died stays reported as created, with its last disks: the node's own records may be lost
+// before it is looked at again, and then no other disk may be taken for it.
+func TestLostGroupStaysMarked(t *testing.T) {
+	for name, members := range map[string][]volumegroup.Disk{
+		"its disks are known": {{ID: "serial-1", Path: "/dev/sdb"}}, "they are not known": nil,
+	} {
+		for how, err := range map[string]error{"refused": nil, "a failed pass": errors.New("the ledger is unreadable")} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				t.Parallel()
+				r, m := newGroupRig(t)
+				m.answer = func(d volumegroup.Declaration) volumegroup.Outcome {
+					return volumegroup.Outcome{Name: d.Name, Group: d.Group, State: volumegroup.Made, Message: "made", Members: members}
+				}
+				r.api.putGroup(volumeGroup("fast"))
+				stop := r.start()
+				r.eventually(func() bool { return r.declaredStates() == "fast Made: made" }, "%s", r.declaredStates())
+				m.with(func() {
+					m.err = err
+					m.answer = func(d volumegroup.Declaration) volumegroup.Outcome {
+						return volumegroup.Outcome{Name: d.Name, Group: d.Group, State: volumegroup.Refused, Message: "gone"}
+					}
+				})
+				for range 2 { // the second pass sees the report of the first
+					before := m.calls()
+					r.clock.pass(time.Minute)
+					r.eventually(func() bool { return m.calls() > before }, "not looked at")
+					r.rounds(2)
+				}
+				require.Contains(t, r.declaredStates(), "fast Refused: ")
+				disks := r.status().DeclaredGroups[0].Disks
+				require.Len(t, disks, 1)
+				require.Equal(t, "was in the group when that was last seen", disks[0].Reason)
+				if members != nil {
+					require.Equal(t, "serial-1", disks[0].ID)
+				}
+				stop()
+				m.with(func() { m.asked = nil })
+				r.start()
+				r.eventually(func() bool { return m.calls() > 0 }, "not looked at")
+				m.with(func() { require.True(t, m.asked[0][0].Reported) })
+
+				m.with(func() {
+					m.err = nil
+					m.answer = func(d volumegroup.Declaration) volumegroup.Outcome {
+						return volumegroup.Outcome{Name: d.Name, Group: d.Group, State: volumegroup.Made, Message: "again", Members: []volumegroup.Disk{{ID: "serial-2"}}}
+					}
+				})
+				r.clock.pass(time.Minute)
+				r.eventually(func() bool { return r.declaredStates() == "fast Made: again" }, "%s", r.declaredStates())
+				require.Equal(t, []flexlvmv1.DeclaredDisk{{ID: "serial-2"}}, r.status().DeclaredGroups[0].Disks)
+			})
+		}
+	}
+}
+
 // A group that the watch shows is not made unless the API server confirms it.
 func TestDeclaredGroupsAreConfirmed(t *testing.T) {
 	t.Parallel()

@@ -25,6 +25,19 @@ func TestNextAfterStarts(t *testing.T) {
 	require.Equal(t, settle, d.next(seen))
 }
 
+// A daemon whose rounds time out, each after the longest wait, is not hung, whatever its interval.
+func TestRoundsThatTimeOutAreNotHung(t *testing.T) {
+	for _, interval := range []time.Duration{time.Second, time.Minute, 10 * time.Minute} {
+		now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+		d, err := New(Config{Node: "node-1", Policy: eviction.DefaultPolicy(), Interval: interval, Now: func() time.Time { return now }}, nil, nil, Outlets{})
+		require.NoError(t, err)
+		now = now.Add(2*interval + maxSettle + max(4*interval, 4*time.Minute) + 30*time.Second)
+		require.NoError(t, d.Healthy(nil), interval)
+		now = now.Add(time.Minute)
+		require.ErrorContains(t, d.Healthy(nil), "no round has ended for ")
+	}
+}
+
 // One busy volume may use up a round's budget for releases, so volumes whose release has failed come last in the next
 // round.
 func TestWhatHasFailedIsReleasedLast(t *testing.T) {

@@ -79,6 +79,47 @@ func TestOrphanThatIsNone(t *testing.T) {
 	}
 }
 
+// A PersistentVolume that is labelled for another node keeps its replica, as after a machine was reinstalled under
+// another name. Its name is not that of the volume. Another node's replica of the dataset has the same volume name.
+func TestReplicaThatIsNoOrphan(t *testing.T) {
+	elsewhere := func(o *corev1.PersistentVolume) { o.Labels[pv.LabelNode] = "node-2" }
+	inGroup := func(uuid string) func(*corev1.PersistentVolume) {
+		return func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[volume.OptionGroupUUID] = uuid }
+	}
+	const another = "AbCdEf-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"
+	for name, tt := range map[string]struct {
+		volume string
+		change func(*corev1.PersistentVolume)
+		stays  string // part of the event; empty if the volume is evicted
+	}{
+		"in its group":        {replicaName, inGroup(evictiontest.GroupUUID), "PersistentVolume pvc-replica names volume " + replicaName + ", and its label flexlvm.io/node is \"node-2\""},
+		"in any group":        {replicaName, func(*corev1.PersistentVolume) {}, "PersistentVolume pvc-replica names volume " + replicaName},
+		"that cannot be read": {replicaName, func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options["colour"] = "red" }, "PersistentVolume pvc-replica names volume " + replicaName},
+		"in another group":    {replicaName, inGroup(another), ""},
+		"of another dataset":  {"ds-fedcba9876543210", func(*corev1.PersistentVolume) {}, ""},
+		"by no dataset's name": {"ds-mine", func(*corev1.PersistentVolume) {},
+			"volume ds-mine is a replica, but its name is not that of a dataset"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.claimed("big", 70)
+			r.volume(tt.volume, volume.Ready, 20, evictiontest.LastUsed(100), func(v *inventory.Volume) { v.Kind = volume.Dataset })
+			r.api.put(replicaObject(20, elsewhere, tt.change))
+			r.config.Policy.EvictOrphans = true
+			r.start()
+			if tt.stays == "" {
+				r.eventually(func() bool { return !slices.Contains(r.engine.names(), tt.volume+" ready") }, "not evicted")
+				return
+			}
+			r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) > 0 }, "no event")
+			require.Contains(t, r.api.told("VolumeNotEvicted")[0], tt.stays)
+			r.rounds(2)
+			require.Contains(t, r.engine.names(), tt.volume+" ready")
+		})
+	}
+}
+
 // A released volume stays while a PersistentVolume of another node is Retain or bound. A machine that was reinstalled
 // under another name has the disks of the old node.
 func TestVolumeOfAnotherNodesPersistentVolumeStays(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -149,8 +150,8 @@ func (d *Daemon) releaseOrphan(ctx context.Context, ref node.Ref, j job) error {
 
 // checkUnnamed returns an error if a PersistentVolume names a volume. That includes a PersistentVolume in no round's
 // list because it has no node label, or another node's: it may have lost the label, or the node was renamed. Among
-// the PersistentVolumes labelled for other nodes, checkUnnamed finds only one with the volume's name, because replicas
-// of a dataset have the same volume name on all of their nodes.
+// the PersistentVolumes labelled for other nodes, checkUnnamed finds only one with the volume's name, and those of
+// the volume's dataset.
 func (d *Daemon) checkUnnamed(ctx context.Context, v inventory.Volume) error {
 	object, err := d.api.Volume(ctx, string(v.Name))
 	switch {
@@ -180,6 +181,29 @@ func (d *Daemon) checkUnnamed(ctx context.Context, v inventory.Volume) error {
 	}
 	if len(nowhere) > 0 {
 		return d.namedErr(v, &nowhere[0])
+	}
+	return d.checkNoReplica(ctx, v)
+}
+
+// checkNoReplica returns an error if a PersistentVolume of any node names a volume that is a replica of a dataset. All
+// replicas of a dataset have the same volume name, so a replica of another node is distinguished by its volume group.
+func (d *Daemon) checkNoReplica(ctx context.Context, v inventory.Volume) error {
+	hash, is := replica.HashOf(string(v.Name))
+	switch {
+	case !is && v.Kind == volume.Dataset:
+		return fmt.Errorf("volume %s is a replica, but its name is not that of a dataset, so its PersistentVolume cannot be found; if nobody needs it, release it on its node (`flexlvm volumes forget %s`)", v.Name, v.Name)
+	case !is:
+		return nil
+	}
+	objects, err := d.api.VolumesLabelled(ctx, replica.LabelDataset, hash)
+	if err != nil {
+		return err
+	}
+	for i := range objects {
+		c, err := persistentvolume.Parse(&objects[i])
+		if err != nil || c.Volume == v.Name && c.InGroup(v.GroupUUID) {
+			return d.namedErr(v, &objects[i])
+		}
 	}
 	return nil
 }

@@ -216,20 +216,20 @@ func TestOrphanIsGivenUpOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.claimed("big", 70)
-	r.volume("copy", volume.Ready, 20, evictiontest.LastUsed(100), func(v *inventory.Volume) { v.Kind = volume.Dataset })
+	r.volume(replicaName, volume.Ready, 20, evictiontest.LastUsed(100), func(v *inventory.Volume) { v.Kind = volume.Dataset })
 	r.config.Policy.EvictOrphans = true
 	r.engine.committed = func() error {
-		again := *r.engine.find(node.Ref{Group: "flexlvm"}, "doomed_copy")
-		again.Name, again.UUID, again.State, again.LastUsed = "copy", "another", volume.Ready, evictiontest.Now
+		again := *r.engine.find(node.Ref{Group: "flexlvm"}, "doomed_"+replicaName)
+		again.Name, again.UUID, again.State, again.LastUsed = replicaName, "another", volume.Ready, evictiontest.Now
 		r.engine.volumes = append(r.engine.volumes, again)
 		return errors.New("the device is busy")
 	}
 	r.start()
 	r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) == 1 }, "no event")
 	r.clock.pass(10 * time.Minute)
-	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "doomed_copy doomed") }, "left: %v", r.engine.names())
+	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "doomed_"+replicaName+" doomed") }, "left: %v", r.engine.names())
 	r.rounds(2)
-	require.Equal(t, []string{"big ready", "copy ready", "settled ready"}, r.engine.names())
+	require.Equal(t, []string{"big ready", replicaName + " ready", "settled ready"}, r.engine.names())
 	require.Len(t, r.engine.called("release"), 1)
 }
 

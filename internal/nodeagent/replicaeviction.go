@@ -86,10 +86,34 @@ func (d *Daemon) evictReplicas(ctx context.Context, f observation) {
 			continue
 		}
 		d.stepRetries.clear(id)
+		d.noteUsed(m, done)
 		d.dedupe.end("replica eviction " + id)
 		d.out.Metrics.moved(done.Step)
 		log.Info("A step in the eviction of a replica is done", "persistentvolume", m.PersistentVolume.PV, "step", done.Step, "why", done.Why)
 	}
+}
+
+// noteUsed records whether a confirmation has found a pod and become a withdrawal. Such a replica is not requested
+// again until its backoff has passed, so that meanwhile another one is evicted, or the shortfall is reported.
+func (d *Daemon) noteUsed(m, done eviction.Move) {
+	id := string(m.PersistentVolume.UID)
+	switch {
+	case m.Step == eviction.StepConfirm && done.Step == eviction.StepWithdraw:
+		d.usedReplicas.add(id, d.cfg.Now(), done.Why)
+	case done.Step == eviction.StepConfirm:
+		d.usedReplicas.clear(id)
+	}
+}
+
+// replicasInUse returns the UIDs of the PersistentVolumes in usedReplicas whose backoff has not passed.
+func (d *Daemon) replicasInUse(objects map[string]*corev1.PersistentVolume, now time.Time) map[types.UID]bool {
+	out := map[types.UID]bool{}
+	for _, o := range objects {
+		if d.usedReplicas.waits(string(o.UID), now) {
+			out[o.UID] = true
+		}
+	}
+	return out
 }
 
 // carryOutStep carries out the step of one move and returns what it did: a confirmation that finds a pod becomes a

@@ -153,6 +153,29 @@ func TestReplicaThatAPodUses(t *testing.T) {
 	}
 }
 
+// A replica that the last check finds in use is not requested again at once, and its room is missing meanwhile.
+func TestReplicaInUseIsRequestedAgainLater(t *testing.T) {
+	t.Parallel()
+	r := newReplicaRig(t)
+	r.start()
+	r.untilUnlabelled()
+	r.pod("vm-images", corev1.PodPending, false) // the watch does not show it
+	r.clock.pass(11 * time.Second)
+	r.eventually(func() bool { return !r.asked() }, "not withdrawn")
+	r.eventually(func() bool { return r.condition("Shortfall").Status == metav1.ConditionTrue }, "no shortfall")
+	require.Contains(t, r.condition("Shortfall").Message, "60 GiB in 1 replica of a dataset cannot be evicted: in use")
+	written := r.api.requests("patch persistentvolumes")
+	r.clock.pass(45 * time.Second)
+	r.rounds(3)
+	require.Equal(t, written, r.api.requests("patch persistentvolumes"), "it is requested again")
+	require.Equal(t, "0", replicasOf(r), "its room is on offer")
+	r.api.with(func() { delete(r.api.pods, "pod") })
+	r.clock.pass(time.Minute)
+	r.untilUnlabelled()
+	r.clock.pass(11 * time.Second)
+	r.eventually(r.evictable, "nobody uses it any more")
+}
+
 // No eviction is requested while the watch shows a pod that uses the replica. A pod that has ended, such as the
 // loader's, does not keep it.
 func TestReplicaOfAPodThatEnds(t *testing.T) {

@@ -106,10 +106,16 @@ func IsID(id string) bool { return id != "" && len(id) <= maxID }
 // VolumeName returns the name of every replica's logical volume.
 func VolumeName(hash string) volume.Name { return volume.Name(volumePrefix + hash) }
 
+// HashOf returns the Hash of the dataset whose replicas' volumes have this name; false if it is no VolumeName.
+func HashOf(name string) (hash string, is bool) {
+	hash, is = strings.CutPrefix(name, volumePrefix)
+	return hash, is && IsHash(hash)
+}
+
 // IsVolumeName reports whether a name may be a VolumeName.
 func IsVolumeName(name string) bool {
-	hash, is := strings.CutPrefix(name, volumePrefix)
-	return is && IsHash(hash)
+	_, is := HashOf(name)
+	return is
 }
 
 // IsNodeLabel reports whether a label of a node is a NodeLabel.

@@ -53,7 +53,9 @@ func TestNames(t *testing.T) {
 	require.True(t, replica.IsVolumeName("ds-"+h))
 	require.False(t, replica.IsVolumeName(h))
 	require.False(t, replica.IsVolumeName("ds-x"))
-	got, is := replica.ReadBy(replica.ReadersPV(h))
+	got, is := replica.HashOf("ds-" + h)
+	require.Equal(t, []any{h, true}, []any{got, is})
+	got, is = replica.ReadBy(replica.ReadersPV(h))
 	require.Equal(t, []any{h, true}, []any{got, is})
 	for _, other := range []string{"", h, "flexlvm-ds-", "flexlvm-ds-mine", "pvc-" + h, "ds-" + h} {
 		_, is := replica.ReadBy(other)
