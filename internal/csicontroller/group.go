@@ -182,7 +182,7 @@ func (s *Service) makeGroup(ctx context.Context, g group, there []*corev1.Persis
 func checkGroupable(first, d draft) error {
 	switch {
 	case d.want.Spec.FSType == volume.Raw:
-		return status.Errorf(codes.FailedPrecondition, "PersistentVolume %q is a device without a file system, and nothing but its pod can hold still what is written to it; leave its claim out of the group, and snapshot it by itself", d.of.Name)
+		return status.Errorf(codes.FailedPrecondition, "PersistentVolume %q is a device without a file system, and flexlvm cannot freeze writes to it; leave its claim out of the group, and snapshot it by itself", d.of.Name)
 	case d.of.Labels[pv.LabelNode] != first.of.Labels[pv.LabelNode]:
 		return status.Errorf(codes.FailedPrecondition, "PersistentVolume %q is on node %q and PersistentVolume %q on node %q; there is no one instant on two nodes, so let the selector match claims of one", first.of.Name, first.of.Labels[pv.LabelNode], d.of.Name, d.of.Labels[pv.LabelNode])
 	case d.want.Spec.Namespace != first.want.Spec.Namespace:

@@ -108,11 +108,11 @@ func (d *Doctor) callDriver(ctx context.Context, check, do string) []Finding {
 	}
 	out, err = d.host.Driver.CommandContext(ctx, name, "version").Output()
 	if err != nil {
-		return fail(check, "does not tell its version: "+err.Error(), do)
+		return fail(check, "does not report its version: "+err.Error(), do)
 	}
 	fields := strings.Fields(string(out))
 	if len(fields) < 2 {
-		return fail(check, "does not tell its version", do)
+		return fail(check, "does not report its version", do)
 	}
 	if installed := fields[1]; installed != d.cfg.Version {
 		return warn(check, fmt.Sprintf("%s is installed, this program is %s", installed, d.cfg.Version), d.versionAdvice())

@@ -142,7 +142,7 @@ func (d *Doctor) checkReaders(context.Context) []Finding {
 		return ok(check, "the kernel keeps consumers from writing to datasets")
 	case errors.Is(err, mount.ErrNoMapping):
 		return warn(check, "only the container runtime keeps consumers from writing to datasets: "+err.Error(),
-			"mend that; until then have every consumer of a dataset say readOnly: true")
+			"correct that; until then have every consumer of a dataset say readOnly: true")
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS):
 		return fail(check, "no dataset can be mounted for consumers: "+err.Error(), "find out whose processes hold user namespaces (`lsns -t user`)")
 	}

@@ -82,7 +82,7 @@ func (e *Engine) Adopt(ctx context.Context, a Adoption) (inventory.Volume, error
 
 // adoptionRemedy returns what a person can do about an adoption that failed half-way.
 func adoptionRemedy(a Adoption) string {
-	return fmt.Sprintf("no file has other content than before; put that right and call `flexlvm volumes adopt` again, or leave the volume as it was with `flexlvm volumes disown %s --group %s`", a.Name, a.Group)
+	return fmt.Sprintf("no file's content was changed; fix the cause and call `flexlvm volumes adopt` again, or leave the volume as it was with `flexlvm volumes disown %s --group %s`", a.Name, a.Group)
 }
 
 // A candidate is a logical volume that may be adopted, and the tags that it would get.

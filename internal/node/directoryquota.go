@@ -77,7 +77,7 @@ func (p *directoryPool) shortfallMessage(short volume.Bytes, all map[quota.Proje
 			over = fmt.Sprintf(" (project %d has %s of %s)", id, u.Used, u.Limit.Size)
 		}
 	}
-	return fmt.Sprintf("directory pool %s has %s less free than its quotas promise: either a pod has taken files out of its quota, or exceeds it by ACLs%s, or XFS needs more for itself than was reckoned; find such files with `xfs_quota -x -c 'report -p'` and delete them, or enlarge the pool with `flexlvm directories create --size`", p.poolName(), short, over)
+	return fmt.Sprintf("directory pool %s has %s less free than its quotas promise: either a pod has taken files out of its quota, or exceeds it by ACLs%s, or XFS needs more for itself than was estimated; find such files with `xfs_quota -x -c 'report -p'` and delete them, or enlarge the pool with `flexlvm directories create --size`", p.poolName(), short, over)
 }
 
 // A kernelQuota is the quota that a volume should have, by its record.

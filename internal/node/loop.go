@@ -267,7 +267,7 @@ func (e *Engine) loopFiles() ([]loop.File, error) {
 			err = fmt.Errorf("it is about %q", f.ID)
 		}
 		if err != nil {
-			unread = append(unread, fmt.Errorf("read what loop devices there are: %s: %w; mend it, or remove it if nobody needs that device", file, err))
+			unread = append(unread, fmt.Errorf("read what loop devices there are: %s: %w; correct it, or remove it if nobody needs that device", file, err))
 			continue
 		}
 		all = append(all, f)

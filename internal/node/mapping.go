@@ -34,7 +34,7 @@ func containerOf(d lvm.Device, tags volume.Tags) (dm.Mapping, error) {
 		return dm.Mapping{}, err
 	}
 	if m.Name != cryptName(d, tags) || m.UUID != tags.LUKS {
-		return dm.Mapping{}, fmt.Errorf("%w: on volume %s/%s stands the mapping %s of the encrypted volume %s, and it should be %s; check it with `cryptsetup status %s`, and close it", ErrDamaged, d.Group, d.Name, m.Name, m.UUID, tags.LUKS, m.Name)
+		return dm.Mapping{}, fmt.Errorf("%w: volume %s/%s has the mapping %s of the encrypted volume %s; expected %s; check it with `cryptsetup status %s`, and close it", ErrDamaged, d.Group, d.Name, m.Name, m.UUID, tags.LUKS, m.Name)
 	}
 	return m, nil
 }
@@ -79,7 +79,7 @@ func publishedMapping(d lvm.Device, tags volume.Tags) (dm.Mapping, error) {
 		return dm.Mapping{}, err
 	}
 	if want := dm.BlockName(d.VolumeUUID); m.Name != want {
-		return dm.Mapping{}, fmt.Errorf("%w: on volume %s/%s stands the mapping %s, and it should be %s; check it with `dmsetup table %s`", ErrDamaged, d.Group, d.Name, m.Name, want, m.Name)
+		return dm.Mapping{}, fmt.Errorf("%w: volume %s/%s has the mapping %s; expected %s; check it with `dmsetup table %s`", ErrDamaged, d.Group, d.Name, m.Name, want, m.Name)
 	}
 	return m, nil
 }

@@ -192,7 +192,7 @@ func (e *Engine) markDoomed(ctx context.Context, ref Ref, lv lvm.LogicalVolume, 
 			return nil
 		}
 	case directory:
-		return refused("volume %s lies among those that are being removed and is %s; correct its record (%s)", ref, tags.State, recordOf(lv))
+		return refused("volume %s is in the pool's directory of volumes being removed and is %s; correct its record (%s)", ref, tags.State, recordOf(lv))
 	default:
 		return refused("volume %s carries the name of one that is being removed and is %s; put its tags right, or rename it (`lvrename %s %s %s`)",
 			ref, tags.State, ref.Group, lv.Name, ref.Name)

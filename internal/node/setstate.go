@@ -94,7 +94,7 @@ func checkStateChange(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) e
 	ref := Ref{Group: lv.Group, Name: lv.Name}
 	switch {
 	case to != volume.Ready && to != volume.Retained && to != volume.Unreferenced:
-		return fmt.Errorf("change state of volume %s: %s is no state that a person gives", ref, to)
+		return fmt.Errorf("change state of volume %s: state %s cannot be requested", ref, to)
 	case tags.State == volume.Creating && to != volume.Unreferenced:
 		return refused("volume %s is creating: no pod has ever mounted it, so it holds nothing; forget it if nobody needs it", ref)
 	case tags.Adopting && to != volume.Retained:

@@ -58,7 +58,7 @@ func checkGroupRequests(requests []SnapshotRequest) error {
 		source := Ref{Group: r.Group, Name: r.CloneOf}.String()
 		switch {
 		case r.FSType == volume.Raw:
-			return refused("volume %s is a device without a file system, and nothing but its pod can hold still what is written to it; leave its claim out of the group, and snapshot it by itself", source)
+			return refused("volume %s is a device without a file system, and flexlvm cannot freeze writes to it; leave its claim out of the group, and snapshot it by itself", source)
 		case r.Namespace != requests[0].Namespace:
 			return refused("volume %s belongs to namespace %q and volume %s to %q; a group is of one namespace", source, r.Namespace, requests[0].CloneOf, requests[0].Namespace)
 		case of[source]:

@@ -31,6 +31,6 @@ func WokenAt(stateDir string) time.Time {
 // wakeDaemon is WakeDaemon for work that the node daemon does in its next round in any case.
 func (e *Engine) wakeDaemon() {
 	if err := WakeDaemon(e.stateDir); err != nil {
-		e.log.WithError(err).Warn("the node daemon comes to it in its next round")
+		e.log.WithError(err).Warn("cannot wake the node daemon; it handles this in its next round")
 	}
 }

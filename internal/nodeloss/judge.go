@@ -221,7 +221,7 @@ func (v localVolume) judge(doubt string) verdict {
 	}
 	if verdict.action != "" && doubt != "" {
 		verdict.action, verdict.reason = lossTell, eventNodeLossDoubt
-		verdict.why = fmt.Sprintf("%s, but %s: this is what an API server looks like that was restored from an old backup, so nothing is given up. Where the machine is there, start its kubelet again, and it registers. If it is gone for good: %s",
+		verdict.why = fmt.Sprintf("%s, but %s: the API server may have been restored from an old backup, so nothing is given up. Where the machine is there, start its kubelet again, and it registers. If it is gone for good: %s",
 			v.evidence(), doubt, v.commands())
 	}
 	return verdict
