@@ -42,18 +42,18 @@ func checkStoreCharge(r SnapshotRequest, origin lvm.LogicalVolume) error {
 // checkFullCopyCharge is checkCopyCharge for a full copy. A snapshot of a fixed volume may always be copied,
 // because nothing else restores it. It is pure.
 func checkFullCopyCharge(c *fullCopy, origin lvm.LogicalVolume) error {
-	if c.of.Fixed {
+	if c.sourceTags.Fixed {
 		return nil
 	}
 	return checkCopyCharge(c.spec, origin, c.size)
 }
 
 // checkCopyCharge refuses a copy that needs more of its pool than its claim is charged, beyond LVM's rounding.
-// That happens if the source was adopted, created by another class, or extended by a growth that was killed. of is
+// That happens if the source was adopted, created by another class, or extended by a growth that was killed. source is
 // the volume whose layout the copy gets. It is pure.
-func checkCopyCharge(spec volume.Spec, of lvm.LogicalVolume, takes volume.Bytes) error {
+func checkCopyCharge(spec volume.Spec, source lvm.LogicalVolume, takes volume.Bytes) error {
 	charged := spec.DeviceSize()
-	if takes <= of.Shape.RoundUp(charged, of.Extent) {
+	if takes <= source.Shape.RoundUp(charged, source.Extent) {
 		return nil
 	}
 	return refused("%s %q: a copy of it takes %d bytes and its claim is charged for %d; delete the claim of the copy and ask for %d or more",

@@ -62,7 +62,7 @@ func (p *directoryPool) poolName() volume.PoolName {
 // device, or some of its copies may be out of date (checkCopies). The error is lvm.ErrNoVolume if LVM shows that
 // there is no such pool.
 func (e *Engine) openPool(ctx context.Context, g volume.Group, n volume.Name) (*directoryPool, error) {
-	d, err := e.usable(ctx, g, n)
+	d, err := e.usableDevice(ctx, g, n)
 	if errors.Is(err, lvm.ErrSuspended) {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (e *Engine) askForPool(ctx context.Context, g volume.Group, n volume.Name) 
 func (e *Engine) recordPool(lv lvm.LogicalVolume, tags volume.DirectoryPool) {
 	rec := record{State: volume.Ready, VolumeUUID: lv.UUID, FS: tags.FS, Size: tags.Size, Kind: kindDirectories}
 	if err := e.records.write(lv.Group, lv.Name, rec); err != nil {
-		e.unrecorded(lv.Group, lv.Name, err)
+		e.logUnrecorded(lv.Group, lv.Name, err)
 	}
 }
 

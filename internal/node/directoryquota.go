@@ -101,7 +101,7 @@ func (p *directoryPool) recordedQuota(name volume.Name) (k kernelQuota, holds bo
 	}
 	var rec directoryRecord
 	if err := readJSON(p.Root, path.Join(volumePath(name), recordFile), &rec); err != nil {
-		if _, there := p.Lstat(volumePath(name)); errors.Is(there, fs.ErrNotExist) {
+		if _, lstatErr := p.Lstat(volumePath(name)); errors.Is(lstatErr, fs.ErrNotExist) {
 			return k, false, nil
 		}
 		return k, false, err

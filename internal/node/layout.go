@@ -33,9 +33,9 @@ func (e *Engine) lookUpByName(ctx context.Context, g volume.Group, n volume.Name
 		return lv, poolsErr
 	}
 	for _, pool := range pools {
-		found, there := e.inPool(ctx, pool.Group, pool.Name, n)
-		if !errors.Is(there, lvm.ErrNoVolume) {
-			return found, there
+		found, inPoolErr := e.inPool(ctx, pool.Group, pool.Name, n)
+		if !errors.Is(inPoolErr, lvm.ErrNoVolume) {
+			return found, inPoolErr
 		}
 	}
 	return lv, err
@@ -84,8 +84,8 @@ func (e *Engine) retag(ctx context.Context, lv lvm.LogicalVolume, del, add []str
 	})
 }
 
-// flush makes the last change of a volume's tags durable.
-func (e *Engine) flush(ctx context.Context, lv lvm.LogicalVolume) error {
+// flushTags makes the last change of a volume's tags durable.
+func (e *Engine) flushTags(ctx context.Context, lv lvm.LogicalVolume) error {
 	if lv.Shape.Layout != volume.Directory {
 		return e.lvm.Flush(ctx, lv.Group, lv.Name)
 	}

@@ -260,13 +260,13 @@ func (e *Engine) removeEmptyMapping(ctx context.Context, m dm.Mapping) error {
 		// The volume was inactive or gone when the devices were listed, so no call was creating the mapping. A call that has
 		// activated the volume since fails if it loses its mapping here, and is retried.
 	}
-	_, onNothing := dm.ByNumber(dm.Sys, m.Number)
-	if !errors.Is(onNothing, dm.ErrOnNothing) {
+	_, lookErr := dm.ByNumber(dm.Sys, m.Number)
+	if !errors.Is(lookErr, dm.ErrOnNothing) {
 		return nil // it is gone or complete by now
 	}
 	removed, err := dm.RemoveEmpty(ctx, e.host.Unkillable, m.Name)
 	if err == nil && !removed {
-		err = onNothing
+		err = lookErr
 	}
 	return err
 }

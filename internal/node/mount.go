@@ -86,7 +86,7 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, r MountRequest, gi
 	}
 	err = e.findAndMount(ctx, spec, t, r)
 	if err != nil && (spec.Encrypted || spec.FSType == volume.Raw) {
-		if d, gone := lvm.FindDevice(spec.Group, spec.Name); gone == nil {
+		if d, findErr := lvm.FindDevice(spec.Group, spec.Name); findErr == nil {
 			e.closeAfter(ctx, d)
 		}
 	}

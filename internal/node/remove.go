@@ -122,7 +122,7 @@ func (e *Engine) commitRemoval(ctx context.Context, ref Ref) (bool, error) {
 		return false, err
 	}
 	e.after("remove record")
-	if err := e.markDoomed(ctx, ref, lv, tags); err != nil {
+	if err := e.tagDoomed(ctx, ref, lv, tags); err != nil {
 		return false, err
 	}
 	if err := e.renameVolume(ctx, lv, ref.Name.Doomed()); err != nil {
@@ -157,7 +157,7 @@ func (e *Engine) finishRemoval(ctx context.Context, ref Ref) error {
 	if lv.HasSnapshots {
 		return hasSnapshotsErr(ref)
 	}
-	if err := e.markDoomed(ctx, ref, lv, tags); err != nil {
+	if err := e.tagDoomed(ctx, ref, lv, tags); err != nil {
 		return err
 	}
 	if tags.Wipe != volume.WipeNone {
@@ -180,9 +180,9 @@ func (e *Engine) finishRemoval(ctx context.Context, ref Ref) error {
 	return errors.Join(e.removeNotes(lv.UUID), e.records.remove(lv.Group, lv.Name))
 }
 
-// markDoomed tags as doomed a volume that is being removed, or whose name says so. A directory volume needs
+// tagDoomed tags as doomed a volume that is being removed, or whose name says so. A directory volume needs
 // no tag: its doomed name is enough.
-func (e *Engine) markDoomed(ctx context.Context, ref Ref, lv lvm.LogicalVolume, tags volume.Tags) error {
+func (e *Engine) tagDoomed(ctx context.Context, ref Ref, lv lvm.LogicalVolume, tags volume.Tags) error {
 	directory := lv.Shape.Layout == volume.Directory
 	switch {
 	case tags.State == volume.Doomed:

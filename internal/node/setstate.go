@@ -72,7 +72,7 @@ func (e *Engine) setState(ctx context.Context, g volume.Group, n volume.Name, to
 	if tags.State != to {
 		err = e.writeState(ctx, lv, tags, to)
 	} else {
-		err = e.flush(ctx, lv) // a killed call may have left the tags in the disk's cache
+		err = e.flushTags(ctx, lv) // a killed call may have left the tags in the disk's cache
 	}
 	if err != nil {
 		return inventory.Volume{}, err

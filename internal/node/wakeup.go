@@ -15,10 +15,10 @@ const wakeFile = "called"
 // no daemon runs, it has no lasting effect.
 func WakeDaemon(stateDir string) error {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
-		return fmt.Errorf("call the node daemon: %w", err)
+		return fmt.Errorf("wake the node daemon: %w", err)
 	}
 	if err := touch(filepath.Join(stateDir, wakeFile)); err != nil {
-		return fmt.Errorf("call the node daemon: %w", err)
+		return fmt.Errorf("wake the node daemon: %w", err)
 	}
 	return nil
 }
