@@ -17,8 +17,8 @@
 //   - The aheadCreator creates the volumes of new claims. It reads the last round's view and plan, and whether
 //     the createQueue is busy.
 //   - The discoverer scans in one goroutine, supervises scans and cleanings in another, and runs each cleaning in one of
-//     its own. discoverer.mu guards their state, except discoverer.seen, which belongs to the scans. A round holds discoverer.scanning
-//     while it creates a volume group.
+//     its own. discoverer.mu guards their state, except discoverer.seen, which belongs to the scans. A round holds
+//     discoverer.scanning while it creates a volume group.
 //   - The limiter (package iolimit) limits IO. Each round passes it the limits that should apply.
 //   - examine runs the checks of `flexlvm doctor`. It publishes its result in examined, and reads namedGroups.
 //   - enforceSizes enforces the sizes of directories. It uses none of the rounds' state.
