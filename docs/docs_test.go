@@ -77,8 +77,8 @@ func TestFilesAreShort(t *testing.T) {
 	require.Greater(t, looked, 300)
 }
 
-// The files that design.md and CONTRIBUTING name exist, and are named with their folders: many packages have files of the
-// same name.
+// The files that design.md and CONTRIBUTING name exist, and are named with their folders: many packages have files of
+// the same name.
 func TestNamedFilesExist(t *testing.T) {
 	path := regexp.MustCompile("`((?:api|cmd|internal|pkg|test|installer|examples|docs)/[a-z0-9_./-]+)`")
 	file := regexp.MustCompile("`[a-z0-9_]+\\.go`")

@@ -246,7 +246,7 @@ func (c *cmd) result(waitErr error) error {
 		return errors.Join(waitErr, err)
 	}
 	if err := errors.Join(write(c.stdout, stdout), write(c.stderr, stderr)); err != nil {
-		return errors.Join(waitErr, fmt.Errorf("run %s: hand out what it printed: %w", c, err))
+		return errors.Join(waitErr, fmt.Errorf("run %s: write its output: %w", c, err))
 	}
 	var exit *osexec.ExitError
 	switch {

@@ -60,7 +60,7 @@ func (s *Service) CreateVolumeGroupSnapshot(ctx context.Context, r *csi.CreateVo
 		return nil, err
 	}
 	if len(objects) > 0 && objects[0].Annotations[pv.AnnotationSnapshotMembers] != g.members() {
-		return nil, status.Errorf(codes.AlreadyExists, "the group of snapshots %q is there and is of other volumes", r.GetName())
+		return nil, status.Errorf(codes.AlreadyExists, "the group of snapshots %q exists and is of other volumes", r.GetName())
 	}
 	if len(objects) < len(g.names) && !slices.ContainsFunc(objects, s.ended) {
 		if objects, err = s.makeGroup(ctx, g, objects, r); err != nil {

@@ -58,7 +58,7 @@ func (d *Doctor) checkDriver(ctx context.Context) []Finding {
 	if names, err := place.Foreign(); err != nil {
 		all = append(all, warn(check, err.Error(), "run it as root")...)
 	} else if len(names) > 0 {
-		all = append(all, warn(check, fmt.Sprintf("%s holds what is not ours: %s", place.Dir(), strings.Join(names, ", ")), "move it away; kubelet calls the driver whenever something changes there")...)
+		all = append(all, warn(check, fmt.Sprintf("%s contains files that are not flexlvm's: %s", place.Dir(), strings.Join(names, ", ")), "move it away; kubelet calls the driver whenever something changes there")...)
 	}
 	if place.Unfinished() {
 		all = append(all, warn(check, "an installation was cut short", do)...)

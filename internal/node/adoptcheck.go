@@ -27,7 +27,7 @@ func unfinishedAdoption(lv lvm.LogicalVolume, a Adoption) (*volume.Tags, error) 
 	case !tags.Adopting:
 		return nil, refused("logical volume %s is a flexlvm volume already, %s and of namespace %q; `flexlvm volumes show %s` shows details", a, tags.State, tags.Namespace, a.Name)
 	case tags.Namespace != a.Namespace || tags.Cluster != a.Cluster:
-		return nil, refused("the adoption of logical volume %s was begun for namespace %q of cluster %q; call it for these, or begin anew after `flexlvm volumes disown %s`", a, tags.Namespace, tags.Cluster, a.Name)
+		return nil, refused("the adoption of logical volume %s was begun for namespace %q of cluster %q; call it for these, or start again after `flexlvm volumes disown %s`", a, tags.Namespace, tags.Cluster, a.Name)
 	}
 	return &tags, nil
 }

@@ -132,7 +132,7 @@ func (e *Engine) checkUnrecorded(lv lvm.LogicalVolume) error {
 	recorded, err := e.isRecorded(lv)
 	switch {
 	case err != nil:
-		return fmt.Errorf("volume %s/%s is a copy that was never finished, and whether a pod has had it is unknown, so it is not made again: %w; inspect the copy and that file by hand", lv.Group, lv.Name, err)
+		return fmt.Errorf("volume %s/%s is a copy that was never finished, and whether a pod has had it is unknown, so it is not created again: %w; inspect the copy and that file by hand", lv.Group, lv.Name, err)
 	case recorded:
 		return fmt.Errorf("%w: volume %s/%s is a copy that was never finished, and this node's record %s says that a pod had it; inspect it by hand", ErrDamaged, lv.Group, lv.Name, e.records.file(lv.Group, lv.Name))
 	}
@@ -280,7 +280,7 @@ func checkCopyable(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error 
 	what := fmt.Sprintf("%s %q: that volume", volume.OptionCloneOf, spec.CloneOf)
 	switch {
 	case t.Cluster != spec.Cluster:
-		return refused("%s was made for cluster %q, not for %q", what, t.Cluster, spec.Cluster)
+		return refused("%s was created for cluster %q, not for %q", what, t.Cluster, spec.Cluster)
 	case t.Namespace != spec.Namespace:
 		return refused("%s belongs to namespace %q, not to %q", what, t.Namespace, spec.Namespace)
 	case (t.LUKS != "") != spec.Encrypted:
@@ -292,7 +292,7 @@ func checkCopyable(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error 
 	case t.State == volume.Doomed || lv.Name.IsDoomed():
 		return refused("%s is being removed", what)
 	case t.State == volume.Creating || t.Clone != "" || t.PartlyZeroed():
-		return refused("%s is not made yet, so there is nothing to copy; it is retried", what)
+		return refused("%s is not created yet, so there is nothing to copy; it is retried", what)
 	case t.Size > spec.Size && spec.Kind != volume.Snapshot:
 		return refused("%s holds %d bytes by now and the copy %d; delete the claim of the copy and ask for more", what, int64(t.Size), int64(spec.Size))
 	}
@@ -304,7 +304,7 @@ func otherContent(what string, is, asked volume.FSType) error {
 	if is.VolumeMode() != asked.VolumeMode() {
 		return refused("%s has volumeMode %s, and its copy cannot have %s; let both be the same", what, is.VolumeMode(), asked.VolumeMode())
 	}
-	return refused("%s was made with %s, and a copy of it cannot be %s; use a class like that of the other", what, is, asked)
+	return refused("%s was created with %s, and a copy of it cannot be %s; use a class like that of the other", what, is, asked)
 }
 
 func copyNoun(spec volume.Spec) string {
@@ -363,7 +363,7 @@ func (e *Engine) assignUUID(ctx context.Context, lv lvm.LogicalVolume, f *opened
 		return err
 	}
 	if id != f.tags.FS {
-		return fmt.Errorf("its file system should carry the UUID %s by now and has %s; it is taken anew", f.tags.FS, id)
+		return fmt.Errorf("its file system should carry the UUID %s by now and has %s; it is taken again", f.tags.FS, id)
 	}
 	e.after("set UUID")
 	return nil

@@ -33,7 +33,7 @@ func checkStoreCharge(r SnapshotRequest, origin lvm.LogicalVolume) error {
 	store, _ := volume.COWStore(origin.Size, origin.Extent, r.Reserve)
 	rounded, _ := volume.COWStore(origin.Shape.RoundUp(r.ContentSize(), origin.Extent), origin.Extent, r.Reserve)
 	if kept := max(r.Charged.RoundUp(max(origin.Extent, 1)), rounded); store > kept {
-		return refused("%s %q: its store takes %d bytes (%s), for that volume has a device of %s, and %d (%s) are kept for it: the device is larger than the claim's size, for example after an interrupted expansion; request that size in the claim, or use a VolumeSnapshotClass with less %s",
+		return refused("%s %q: its store takes %d bytes (%s), because that volume has a device of %s, and %d (%s) are kept for it: the device is larger than the claim's size, for example after an interrupted expansion; request that size in the claim, or use a VolumeSnapshotClass with less %s",
 			volume.OptionCloneOf, r.CloneOf, int64(store), store, origin.Size, int64(kept), kept, volume.OptionReserve)
 	}
 	return nil
@@ -76,7 +76,7 @@ func checkCopyLayout(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) erro
 	case snapshot && (thin || lv.Shape.Layout == ""):
 		return refused("%s is thin or has a layout that flexlvm does not support, so it cannot have a copy-on-write snapshot", what)
 	case !snapshot && (t.Kind != volume.Snapshot || lv.Origin == ""):
-		return refused("%s is no copy-on-write snapshot, and only of such a one a full copy is made, for it does not change", what)
+		return refused("%s is no copy-on-write snapshot; a full copy needs one, because it does not change", what)
 	case lv.Overflowed:
 		return refused("%s has overflowed: its source has overwritten more than it had room for, or the disk of its store has failed, so it holds nothing any more and cannot be restored; delete it, and give the next more room (%s of its VolumeSnapshotClass)", what, volume.OptionReserve)
 	}

@@ -131,7 +131,7 @@ func attachPool(d lvm.Device, n volume.Name) (*directoryPool, error) {
 	}
 	err = readJSON(p.Root, poolFile, &p.info)
 	if err == nil && p.info.VolumeUUID != d.VolumeUUID {
-		err = fmt.Errorf("%w: it says that it is on logical volume %s, and lies on %s", ErrDamaged, p.info.VolumeUUID, d.VolumeUUID)
+		err = fmt.Errorf("%w: it records logical volume %s, and is on %s", ErrDamaged, p.info.VolumeUUID, d.VolumeUUID)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open directory pool %s: %w; check it on the node, and restore it from a backup if it is no copy", p.poolName(), err), p.close())

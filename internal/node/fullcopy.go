@@ -188,7 +188,7 @@ func (e *Engine) findOrCreateCopy(ctx context.Context, c *fullCopy) (lvm.Logical
 	lv, tags, err := e.lookUpAdmitted(ctx, c.spec)
 	if c.uuid != "" { // the copy continues
 		if err == nil && (lv.UUID != c.uuid || tags.Fill != volume.FillCopying) {
-			err = refused("volume %s/%s is another by now, or %s; this call copies no more into it", lv.Group, lv.Name, tags.State)
+			err = refused("volume %s/%s was replaced, or is %s; this call copies no more into it", lv.Group, lv.Name, tags.State)
 		}
 		return lv, tags, err
 	}

@@ -105,7 +105,7 @@ func (e *Engine) renameVolume(ctx context.Context, lv lvm.LogicalVolume, to volu
 			return err
 		}
 		if now.UUID != lv.UUID {
-			return fmt.Errorf("rename volume %s/%s: it is another by now; try again", lv.Group, lv.Name)
+			return fmt.Errorf("rename volume %s/%s: it was replaced; try again", lv.Group, lv.Name)
 		}
 		if err := p.Rename(volumePath(lv.Name), volumePath(to)); err != nil {
 			return fmt.Errorf("rename volume %s/%s: %w", lv.Group, lv.Name, err)
@@ -125,7 +125,7 @@ func (e *Engine) removeVolume(ctx context.Context, lv lvm.LogicalVolume) error {
 			return err
 		}
 		if now.UUID != lv.UUID || !lv.Name.IsDoomed() {
-			return fmt.Errorf("remove volume %s/%s: it is another by now, or was not given up; try again", lv.Group, lv.Name)
+			return fmt.Errorf("remove volume %s/%s: it was replaced, or was not given up; try again", lv.Group, lv.Name)
 		}
 		// flexlvm starts no mount of a doomed volume, but others may.
 		if now.Open, err = p.inUse(lv.Name); err != nil {

@@ -126,7 +126,7 @@ func (e *Engine) ensureSettled(ctx context.Context, lv lvm.LogicalVolume, tags v
 	}
 	recorded, err := e.isRecorded(lv)
 	if err != nil {
-		return tags, fmt.Errorf("%w; its next mount writes it anew", err)
+		return tags, fmt.Errorf("%w; its next mount writes it again", err)
 	}
 	if !recorded || e.givenUpUnzeroed(lv, tags) {
 		return tags, nil

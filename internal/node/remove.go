@@ -57,7 +57,7 @@ func (e *Engine) lookUpOwned(ctx context.Context, ref Ref, now volume.Name) (lvm
 		return lv, tags, err
 	}
 	if tags.Cluster != ref.Cluster {
-		return lv, tags, refused("volume %s was made for cluster %q, not for %q", ref, tags.Cluster, ref.Cluster)
+		return lv, tags, refused("volume %s was created for cluster %q, not for %q", ref, tags.Cluster, ref.Cluster)
 	}
 	return lv, tags, nil
 }
@@ -65,7 +65,7 @@ func (e *Engine) lookUpOwned(ctx context.Context, ref Ref, now volume.Name) (lvm
 // checkUUID refuses a volume whose UUID is not the UUID of the ref, if that has one.
 func (r Ref) checkUUID(lv lvm.LogicalVolume) error {
 	if r.UUID != "" && r.UUID != lv.UUID {
-		return refused("volume %s is another by now: its UUID is %s, and %s is meant", r, lv.UUID, r.UUID)
+		return refused("volume %s was replaced: its UUID is %s; expected %s", r, lv.UUID, r.UUID)
 	}
 	return nil
 }
@@ -194,7 +194,7 @@ func (e *Engine) tagDoomed(ctx context.Context, ref Ref, lv lvm.LogicalVolume, t
 	case directory:
 		return refused("volume %s is in the pool's directory of volumes being removed and is %s; correct its record (%s)", ref, tags.State, recordOf(lv))
 	default:
-		return refused("volume %s carries the name of one that is being removed and is %s; put its tags right, or rename it (`lvrename %s %s %s`)",
+		return refused("volume %s has the name of a volume that is being removed and is %s; correct its tags, or rename it (`lvrename %s %s %s`)",
 			ref, tags.State, ref.Group, lv.Name, ref.Name)
 	}
 	if err := e.retag(ctx, lv, []string{tags.State.Tag()}, []string{volume.Doomed.Tag()}); err != nil {

@@ -41,7 +41,7 @@ func (e *Engine) SetStateOf(ctx context.Context, ref Ref, fs string, to volume.S
 	return e.setState(ctx, ref.Group, ref.Name, to, find, func(lv lvm.LogicalVolume, tags volume.Tags) error {
 		switch {
 		case tags.Cluster != ref.Cluster:
-			return refused("volume %s was made for cluster %q, not for %q", ref, tags.Cluster, ref.Cluster)
+			return refused("volume %s was created for cluster %q, not for %q", ref, tags.Cluster, ref.Cluster)
 		case tags.FS != fs:
 			return refused("volume %s holds the file system %s, and %s is meant", ref, tags.FS, fs)
 		}

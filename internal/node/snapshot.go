@@ -159,7 +159,7 @@ func (e *Engine) finishSnapshot(ctx context.Context, spec volume.Spec) (inventor
 // isTaken refuses a copy-on-write snapshot that LVM shows as something else, or as overflowed. It is pure.
 func isTaken(spec volume.Spec, lv lvm.LogicalVolume) error {
 	if spec.CopyOnWrite() && (lv.Origin != spec.CloneOf || lv.Overflowed) {
-		return fmt.Errorf("take snapshot %s/%s: LVM shows it as %s; it is taken anew", spec.Group, spec.Name, snapshotNow(lv))
+		return fmt.Errorf("take snapshot %s/%s: LVM shows it as %s; it is taken again", spec.Group, spec.Name, snapshotNow(lv))
 	}
 	return nil
 }

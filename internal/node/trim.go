@@ -41,7 +41,7 @@ func (e *Engine) Trim(ctx context.Context, ref Ref, rate volume.Bytes) (volume.B
 		return 0, refused("volume %s is %s; only one that is ready is trimmed", ref, tags.State)
 	}
 	if tags.FSType == volume.Raw {
-		return 0, refused("volume %s has volumeMode Block; whoever has it discards what it does not use", ref)
+		return 0, refused("volume %s has volumeMode Block; its pod discards what it does not use", ref)
 	}
 	ref.UUID = lv.UUID
 	var t trimming
@@ -112,7 +112,7 @@ func (e *Engine) whileMounted(ctx context.Context, ref Ref, tags volume.Tags, wo
 		return err
 	}
 	if d.VolumeUUID != ref.UUID {
-		return refused("volume %s is another by now: its UUID is %s, and %s is meant", ref, d.VolumeUUID, ref.UUID)
+		return refused("volume %s was replaced: its UUID is %s; expected %s", ref, d.VolumeUUID, ref.UUID)
 	}
 	c, err := e.openedContent(ctx, d, tags)
 	if errors.Is(err, dm.ErrNoMapping) {

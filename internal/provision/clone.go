@@ -173,7 +173,7 @@ func (p *Provisioner) checkCopyable(request Request, spec volume.Spec, name stri
 	var wrong controlplane.Problems
 	switch {
 	case c.Cluster != p.Cluster:
-		wrong.Add(fmt.Sprintf("dataSource %q: its volume was made for cluster %q, and this is %q", name, c.Cluster, p.Cluster))
+		wrong.Add(fmt.Sprintf("dataSource %q: its volume was created for cluster %q, and this is %q", name, c.Cluster, p.Cluster))
 	case c.CopyOnWrite():
 		if why := copyInFull(request, spec, name, c); why != "" {
 			wrong.Add(why)
@@ -181,7 +181,7 @@ func (p *Provisioner) checkCopyable(request Request, spec volume.Spec, name stri
 	case c.Shape.Layout != volume.Thin:
 		wrong.Add(fmt.Sprintf("dataSource %q: its volume has layout %q, and only those of layout %q can be copied; take a VolumeSnapshot of that claim, which needs the CSI driver, and name it in a claim of a class like that of the source", name, c.Shape.Layout, volume.Thin))
 	case c.Pool() != spec.Pool():
-		wrong.Add(fmt.Sprintf("dataSource %q: its volume lies in thin pool %q, and StorageClass %q is of %q; a copy lies where its source does, so use a class of that pool", name, c.Pool(), request.Class.Name, spec.Pool()))
+		wrong.Add(fmt.Sprintf("dataSource %q: its volume is in thin pool %q, and StorageClass %q is of %q; a copy is in the pool of its source, so use a class of that pool", name, c.Pool(), request.Class.Name, spec.Pool()))
 	}
 	switch {
 	case c.Encrypted != spec.Encrypted:
@@ -205,7 +205,7 @@ func copyInFull(request Request, spec volume.Spec, name string, c *persistentvol
 	case spec.Layout == volume.Thin:
 		return fmt.Sprintf("dataSource %q: its snapshot is of a volume that is not thin, and StorageClass %q has layout %q; use a class with another layout", name, request.Class.Name, volume.Thin)
 	case c.Group != spec.Group:
-		return fmt.Sprintf("dataSource %q: its snapshot lies in volume group %q, and StorageClass %q is of %q; use a class of that group", name, c.Group, request.Class.Name, spec.Group)
+		return fmt.Sprintf("dataSource %q: its snapshot is in volume group %q, and StorageClass %q is of %q; use a class of that group", name, c.Group, request.Class.Name, spec.Group)
 	}
 	return ""
 }
@@ -219,7 +219,7 @@ func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec v
 		return spec, Node{}, finished, err
 	}
 	on := func(err error) error {
-		return fmt.Errorf("dataSource %q is on node %q, and a copy lies where its source does: %w", sourceOf(request.Claim.Spec).name, from.node, err)
+		return fmt.Errorf("dataSource %q is on node %q, and a copy is on the node of its source: %w", sourceOf(request.Claim.Spec).name, from.node, err)
 	}
 	spec.CloneOf = from.volume
 	node, _, err := p.node(request.Class, from.node)
