@@ -196,7 +196,7 @@ test-cluster: setup kubernetes ## test everything on a real Kubernetes with virt
 test-e2e: setup kubernetes ## test all that users do, on a real Kubernetes with two virtual nodes
 	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 100m $$(go list -tags cluster ./test/cluster/... | grep -v $(CONTROL:./%=-e %) $(PAGE:./%=-e %) $(ALONE:./%=-e %))
 
-test-soak: setup kubernetes ## let ten claims live and die on a node; soak is the same with 300 on two
+test-soak: setup kubernetes ## run ten claims through their life cycle on a node; soak is the same with 300 on two
 	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 30m ./test/cluster/soak
 
 test-daemon: setup kubernetes ## test the node daemon's ordinary life on a real Kubernetes
@@ -266,7 +266,7 @@ conformance: setup kubernetes ## run Kubernetes' own tests of CSI drivers on two
 
 SOAK_CLAIMS ?= 300
 
-soak: setup kubernetes ## let SOAK_CLAIMS=300 claims live and die on the full disks of two nodes while daemons are killed
+soak: setup kubernetes ## run SOAK_CLAIMS=300 claims through their life cycle on the full disks of two nodes while daemons are killed
 	@SOAK_CLAIMS=$(SOAK_CLAIMS) SOAK_NODES=2 $(SUITE) $@ go test -tags cluster -count=1 -v -timeout 6h ./test/cluster/soak
 
 # The job's arguments reach the shell through the environment, so that their quotes are not
@@ -292,7 +292,7 @@ fuzz: ## search for inputs that break the parsers, FUZZTIME=1m for each
 changelog: ## print what is not released yet as a section of CHANGELOG.md
 	@printf '## %s\n\n' "$(VERSION)" && for change in changelog/unreleased/*.md; do sed '1s/^/- /; 1!s/^/  /' "$$change"; done
 
-clean: down ## remove what was built, but for the cache
+clean: down ## remove what was built, except the cache
 	@rm -rf bin
 
 include test/cluster/cluster.mk

@@ -166,7 +166,7 @@ func TestReference(t *testing.T) {
 		"each means and what to run, and a dashboard. Those of Go and of the process (`go_…`, `process_…`) are not listed here.\n")
 	for _, daemon := range []struct{ name, where string }{
 		{"flexlvm-gc", "The node daemon, on port 9809 of each node."},
-		{"flexlvm-provisioner", "The provisioner, on port 8080 of its pods. Series of datasets have the labels `dataset_…` ([datasets.md](../datasets.md#how-far-it-is))."},
+		{"flexlvm-provisioner", "The provisioner, on port 8080 of its pods. Series of datasets have the labels `dataset_…` ([datasets.md](../datasets.md#progress))."},
 		{"flexlvm-nfs-provisioner", "The provisioner of volumes on NFS ([jobs.md](../jobs.md)), on port 8080 of its pods."},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n", daemon.name, daemon.where)

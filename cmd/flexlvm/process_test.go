@@ -188,7 +188,7 @@ func TestBadCalls(t *testing.T) {
 		"not UTF-8":              {[]string{"mount", empty, "{\"\xff\":1}"}, "\ufffd"},
 		"unknown option":         {[]string{"mount", empty, options(t, "colour", "blue")}, "colour: is not an option of flexlvm; the options are volumeGroup, volumeGroupUUID"},
 		"no size":                {[]string{"mount", empty, options(t, "size", "")}, "size: is missing"},
-		"size twice":             {[]string{"mount", empty, `{"size":"1","size":"1"}`}, "size: stands twice"},
+		"size twice":             {[]string{"mount", empty, `{"size":"1","size":"1"}`}, "size: is given twice"},
 		"size -1":                {[]string{"mount", empty, options(t, "size", "-1")}, `size "-1"`},
 		"size 0":                 {[]string{"mount", empty, options(t, "size", "0")}, `size "0"`},
 		"size 1.5":               {[]string{"mount", empty, options(t, "size", "1.5")}, `size "1.5"`},

@@ -274,7 +274,7 @@ func (o options) agent(engine *node.Engine, host commands.Programs, log logrus.F
 		Groups:  engine,
 		Disks:   discovery.NewMachine(host.Unkillable, int64(rates.wipe), o.deleteRate, lvm.CheckNoUsers), DiscoveredFile: filepath.Join(node.DefaultStateDir, "discovered.json"),
 		Examine: examiner(engine, host, log, os.Getenv(pluginDirVariable)),
-		Called:  func() time.Time { return node.WokenAt(node.DefaultStateDir) },
+		WokenAt: func() time.Time { return node.WokenAt(node.DefaultStateDir) },
 		Mounts:  mount.Watch,
 		IO:      iolimit.Host{Groups: cgroup.New(cgroup.Root), Mounts: mount.ByDevice, Watch: mount.Watch},
 		Trim:    o.trim,

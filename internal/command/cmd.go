@@ -235,25 +235,25 @@ func (c *cmd) await(ctx context.Context, p *osexec.Cmd, ended <-chan error) erro
 }
 
 // result passes on what the program printed, and converts the way it ended to an error with the reason.
-func (c *cmd) result(ended error) error {
+func (c *cmd) result(waitErr error) error {
 	defer c.close()
 	stdout, err := c.printed(c.files[1])
 	if err != nil {
-		return errors.Join(ended, err)
+		return errors.Join(waitErr, err)
 	}
 	stderr, err := c.printed(c.files[2])
 	if err != nil {
-		return errors.Join(ended, err)
+		return errors.Join(waitErr, err)
 	}
 	if err := errors.Join(write(c.stdout, stdout), write(c.stderr, stderr)); err != nil {
-		return errors.Join(ended, fmt.Errorf("run %s: hand out what it printed: %w", c, err))
+		return errors.Join(waitErr, fmt.Errorf("run %s: write its output: %w", c, err))
 	}
 	var exit *osexec.ExitError
 	switch {
-	case ended == nil:
+	case waitErr == nil:
 		return nil
-	case !errors.As(ended, &exit):
-		return fmt.Errorf("run %s: %w", c, ended)
+	case !errors.As(waitErr, &exit):
+		return fmt.Errorf("run %s: %w", c, waitErr)
 	case c.combined:
 		stderr = stdout
 	}

@@ -75,9 +75,9 @@ func startCompanion(run exec.Interface, variable string, input, output *os.File,
 // End closes the companion's input and waits until the companion has ended. If done is true, it writes
 // a byte first, which reports that the companion's work is done: a killed process never writes it.
 func (c *Companion) End(done bool) error {
-	var told error
+	var writeErr error
 	if done {
-		_, told = c.lifeline.Write([]byte{'.'})
+		_, writeErr = c.lifeline.Write([]byte{'.'})
 	}
-	return errors.Join(told, c.lifeline.Close(), c.process.Wait())
+	return errors.Join(writeErr, c.lifeline.Close(), c.process.Wait())
 }

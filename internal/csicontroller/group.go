@@ -60,7 +60,7 @@ func (s *Service) CreateVolumeGroupSnapshot(ctx context.Context, r *csi.CreateVo
 		return nil, err
 	}
 	if len(objects) > 0 && objects[0].Annotations[pv.AnnotationSnapshotMembers] != g.members() {
-		return nil, status.Errorf(codes.AlreadyExists, "the group of snapshots %q is there and is of other volumes", r.GetName())
+		return nil, status.Errorf(codes.AlreadyExists, "the group of snapshots %q exists and is of other volumes", r.GetName())
 	}
 	if len(objects) < len(g.names) && !slices.ContainsFunc(objects, s.ended) {
 		if objects, err = s.makeGroup(ctx, g, objects, r); err != nil {
@@ -182,7 +182,7 @@ func (s *Service) makeGroup(ctx context.Context, g group, there []*corev1.Persis
 func checkGroupable(first, d draft) error {
 	switch {
 	case d.want.Spec.FSType == volume.Raw:
-		return status.Errorf(codes.FailedPrecondition, "PersistentVolume %q is a device without a file system, and nothing but its pod can hold still what is written to it; leave its claim out of the group, and snapshot it by itself", d.of.Name)
+		return status.Errorf(codes.FailedPrecondition, "PersistentVolume %q is a device without a file system, and flexlvm cannot freeze writes to it; leave its claim out of the group, and snapshot it by itself", d.of.Name)
 	case d.of.Labels[pv.LabelNode] != first.of.Labels[pv.LabelNode]:
 		return status.Errorf(codes.FailedPrecondition, "PersistentVolume %q is on node %q and PersistentVolume %q on node %q; there is no one instant on two nodes, so let the selector match claims of one", first.of.Name, first.of.Labels[pv.LabelNode], d.of.Name, d.of.Labels[pv.LabelNode])
 	case d.want.Spec.Namespace != first.want.Spec.Namespace:

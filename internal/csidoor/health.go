@@ -76,7 +76,7 @@ func (h handle) indexIn(in inventory.Inventory) int {
 func unseenError(in inventory.Inventory, h handle) error {
 	for _, p := range in.Pools {
 		if p.VolumesUnknown() && p.Name.Group() == h.group {
-			return status.Errorf(codes.Unavailable, "volume %s/%s is not seen, and directory pool %s cannot be looked into: %s", h.group, h.name, p.Name, p.Directories.Unfit)
+			return status.Errorf(codes.Unavailable, "volume %s/%s is not seen, and directory pool %s cannot be read: %s", h.group, h.name, p.Name, p.Directories.Unfit)
 		}
 	}
 	return status.Errorf(codes.NotFound, "this node has no volume %s/%s", h.group, h.name)

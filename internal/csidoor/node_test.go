@@ -177,7 +177,7 @@ func TestPublishIsRefused(t *testing.T) {
 		"inline in a pod": {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["csi.storage.k8s.io/ephemeral"] = "true" }, codes.InvalidArgument, "no ephemeral inline volumes"},
 		"no pod":          {func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, "csi.storage.k8s.io/pod.namespace") }, codes.InvalidArgument, "podInfoOnMount"},
 		"no owner":        {func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, "namespace") }, codes.InvalidArgument, "volumeAttributes"},
-		"another's pod":   {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["csi.storage.k8s.io/pod.namespace"] = "thief" }, codes.PermissionDenied, `made for namespace "shop", and the pod is in "thief"`},
+		"another's pod":   {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["csi.storage.k8s.io/pod.namespace"] = "thief" }, codes.PermissionDenied, `created for namespace "shop", and the pod is in "thief"`},
 		// As a PersistentVolume may set it if kubelet does not.
 		"a forged pod":                {func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, "csi.storage.k8s.io/pod.uid") }, codes.InvalidArgument, "podInfoOnMount"},
 		"a pod that is another":       {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["csi.storage.k8s.io/pod.uid"] = "5f1" }, codes.PermissionDenied, `the pod "5f1", and the target_path is of the pod "5f0"`},

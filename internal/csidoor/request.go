@@ -208,7 +208,7 @@ func parseAttributes(h handle, attributes map[string]string) (volume.Spec, error
 	case owner == "":
 		return volume.Spec{}, &volume.FieldError{Field: pv.AttributeNamespace, Reason: "is missing from the volumeAttributes of the PersistentVolume: the provisioner writes there whose volume it is"}
 	case owner != asks:
-		return volume.Spec{}, fmt.Errorf("%w: the volume was made for namespace %q, and the pod is in %q", node.ErrRefused, owner, asks)
+		return volume.Spec{}, fmt.Errorf("%w: the volume was created for namespace %q, and the pod is in %q", node.ErrRefused, owner, asks)
 	}
 	ours := map[string]string{}
 	for key, value := range attributes {

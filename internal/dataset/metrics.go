@@ -35,7 +35,7 @@ var (
 
 	descReplicas        = prometheus.NewDesc("flexlvm_dataset_replicas", "Replicas of a dataset that are asked for.", labelsOfVolume, nil)
 	descReady           = prometheus.NewDesc("flexlvm_dataset_ready_replicas", "Replicas of a dataset that can be used.", labelsOfVolume, nil)
-	descFailed          = prometheus.NewDesc("flexlvm_dataset_failed", "1 where a person has to do something for a dataset: a load or an upload failed for good, or what is asked for cannot be.", labelsOfVolume, nil)
+	descFailed          = prometheus.NewDesc("flexlvm_dataset_failed", "1 where a person has to do something for a dataset: a load or upload failed permanently, or the request cannot be satisfied.", labelsOfVolume, nil)
 	descUnlisted        = prometheus.NewDesc("flexlvm_dataset_unlisted_replicas", "Replicas of all datasets that have no series of their own, as there are too many.", nil, nil)
 	descUnlistedVolumes = prometheus.NewDesc("flexlvm_dataset_unlisted_volumes", "Volumes of all datasets that have no series of their own, as there are too many.", nil, nil)
 	descFiles           = prometheus.NewDesc("flexlvm_dataset_files", "Files (objects of the source) that are loaded on a node.", labelsOfNode, nil)

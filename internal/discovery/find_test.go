@@ -210,7 +210,7 @@ func TestFindOfClassesThatCannotBeScanned(t *testing.T) {
 	far := filepath.Join(t.TempDir(), "far")
 	p.mount(far, "/").FSType = "nfs4" // the path does not exist, so accessing it would give another error
 	for _, of := range []string{far, filepath.Join(far, "disks")} {
-		require.ErrorContains(t, problem(Class{Directory: of}), "lies on a file system of kind nfs4")
+		require.ErrorContains(t, problem(Class{Directory: of}), "is on a file system of kind nfs4")
 	}
 	p.finder.Host.Mounts = func() ([]*mountinfo.Info, error) { return nil, errors.New("no mounts") }
 	_, _, err := p.finder.Find(t.Context(), []Class{good})
@@ -224,7 +224,7 @@ func TestFindOfLinksToServers(t *testing.T) {
 	p.mount(filepath.Join(base, "far"), "/").FSType = "fuse.sshfs"
 	require.NoError(t, os.Symlink(filepath.Join(base, "far"), filepath.Join(base, "way")))
 	require.NoError(t, os.Symlink(base+"/way/../disk", filepath.Join(p.dir, "link")))
-	require.Contains(t, p.find()["link"].Problem, "it is a link, and "+base+"/far lies on a file system of kind fuse.sshfs")
+	require.Contains(t, p.find()["link"].Problem, "it is a link, and "+base+"/far is on a file system of kind fuse.sshfs")
 	p.mounts[0].FSType = "nfs"
 	require.NotContains(t, p.find()["link"].Problem, "kind nfs", "the host's own root")
 }

@@ -60,5 +60,5 @@ func componentsOf(path string) []string {
 type remoteError struct{ path, kind string }
 
 func (e remoteError) Error() string {
-	return fmt.Sprintf("%s lies on a file system of kind %s, which may depend on a server or a process", e.path, e.kind)
+	return fmt.Sprintf("%s is on a file system of kind %s, which may depend on a server or a process", e.path, e.kind)
 }

@@ -64,7 +64,7 @@ var (
 	ErrNoMapping = errors.New("no such mapping")
 	// ErrOnNothing: the mapping is on no device, because the program that created it was killed before it loaded
 	// the table, or because somebody has replaced the table.
-	ErrOnNothing = errors.New("stands on no device and should on one")
+	ErrOnNothing = errors.New("is on no device; expected one")
 )
 
 // ByNumber returns the mapping with a device number. The error is ErrNoMapping if the device is not
@@ -82,7 +82,7 @@ func On(sys string, device uint64) (Mapping, error) {
 		return Mapping{}, ErrNoMapping
 	}
 	if err != nil {
-		return Mapping{}, fmt.Errorf("see what stands on the device: %w", err)
+		return Mapping{}, fmt.Errorf("find the mapping on the device: %w", err)
 	}
 	for _, entry := range above {
 		m, err := inDir(filepath.Join(dir, entry.Name()))
@@ -169,17 +169,17 @@ func read(dir string, number uint64) (Mapping, error) {
 		return Mapping{}, ErrNoMapping
 	}
 	if err != nil {
-		return Mapping{}, fmt.Errorf("see what mapping %s stands on: %w", name, err)
+		return Mapping{}, fmt.Errorf("find the devices below mapping %s: %w", name, err)
 	}
 	m := Mapping{Name: name, Path: mapperDir + name, Number: number, UUID: container}
 	if len(below) == 0 {
-		return m, fmt.Errorf("mapping %s %w; a command of cryptsetup's or dmsetup's was cut short: run `dmsetup remove %s`", name, ErrOnNothing, name)
+		return m, fmt.Errorf("mapping %s %w; a cryptsetup or dmsetup command was interrupted: run `dmsetup remove %s`", name, ErrOnNothing, name)
 	}
 	if len(below) > 1 {
-		return Mapping{}, fmt.Errorf("mapping %s stands on %d devices and should on one; check it with `dmsetup table %s`", name, len(below), name)
+		return Mapping{}, fmt.Errorf("mapping %s is on %d devices; expected one; check it with `dmsetup table %s`", name, len(below), name)
 	}
 	if m.Device, err = readNumber(filepath.Join(dir, "slaves", below[0].Name())); err != nil {
-		return Mapping{}, fmt.Errorf("see what mapping %s stands on: %w", name, err)
+		return Mapping{}, fmt.Errorf("find the devices below mapping %s: %w", name, err)
 	}
 	return m, nil
 }

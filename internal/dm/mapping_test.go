@@ -150,6 +150,6 @@ func TestMappingOnNothing(t *testing.T) {
 	onTwo := BlockName(lv)
 	s.device(5, onTwo, "FLEXLVM-"+onTwo, 2, 4)
 	all, err = Mappings(s.dir)
-	require.ErrorContains(t, err, "stands on 2 devices")
+	require.ErrorContains(t, err, "is on 2 devices")
 	require.Len(t, all, 2)
 }

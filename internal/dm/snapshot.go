@@ -34,12 +34,12 @@ func Fills(ctx context.Context, run exec.Interface) (map[string]int, error) {
 			continue
 		}
 		used, all, _ := strings.Cut(fields[4], "/")
-		n, failed := strconv.ParseInt(used, 10, 64)
-		of, wrong := strconv.ParseInt(all, 10, 64)
-		if failed != nil || wrong != nil || n < 0 || of <= 0 || n > of {
+		filled, filledErr := strconv.ParseInt(used, 10, 64)
+		capacity, capacityErr := strconv.ParseInt(all, 10, 64)
+		if filledErr != nil || capacityErr != nil || filled < 0 || capacity <= 0 || filled > capacity {
 			return nil, fmt.Errorf("see how full snapshots are: dmsetup says %q, which this release does not know", strings.TrimSpace(line))
 		}
-		fills[name] = int(n * 100 / of)
+		fills[name] = int(filled * 100 / capacity)
 	}
 	return fills, nil
 }

@@ -212,7 +212,7 @@ func TestFindings(t *testing.T) {
 		says  string
 		do    string
 	}{
-		"not root":         {func(_ *testing.T, p *patient) { p.host.Kernel = kernel{release: "6.1.0", user: true} }, Fail, "user", "not root", "as root"},
+		"not root":         {func(_ *testing.T, p *patient) { p.host.Kernel = kernel{release: "6.1.0", user: true} }, Fail, "user", "not running as root", "as root"},
 		"old kernel":       {func(_ *testing.T, p *patient) { p.host.Kernel = kernel{release: "5.4.0-100-generic"} }, Fail, "kernel", "5.4.0-100-generic", "5.6 or later"},
 		"very old kernel":  {func(_ *testing.T, p *patient) { p.host.Kernel = kernel{release: "4.18.0-513.el8"} }, Fail, "kernel", "4.18", "5.6 or later"},
 		"strange kernel":   {func(_ *testing.T, p *patient) { p.host.Kernel = kernel{release: "next"} }, Warn, "kernel", "not a version", "5.6 or later"},
@@ -239,7 +239,7 @@ func TestFindings(t *testing.T) {
 		"no xfsprogs": {tool("mkfs.xfs", ""), Fail, "mkfs.xfs", "xfsprogs", "on the host itself"},
 		"old lvm":     {tool("lvs", "LVM version: 2.02.98(2)"), Fail, "lvs", "version 2.02.98 lacks reports in JSON", "2.02.158"},
 		"broken lvm":  {tool("lvs", "fails"), Fail, "lvs", "it went wrong", "reinstall"},
-		"mute lvm":    {tool("lvs", "hello"), Warn, "lvs", "does not tell", "2.02.158"},
+		"mute lvm":    {tool("lvs", "hello"), Warn, "lvs", "does not report", "2.02.158"},
 
 		"no group":         {func(_ *testing.T, p *patient) { p.host.Inventory = nodeTools{} }, Fail, "group flexlvm", "no volume group at all", "if it was there, bring its disks back (see \"devices file\"); otherwise create it with `flexlvm vg create --name flexlvm"},
 		"another group":    {group(func(g *lvm.VolumeGroup) { g.Name = "system" }), Fail, "group flexlvm", "it sees system", "--group"},

@@ -58,7 +58,7 @@ func (d *Doctor) checkDriver(ctx context.Context) []Finding {
 	if names, err := place.Foreign(); err != nil {
 		all = append(all, warn(check, err.Error(), "run it as root")...)
 	} else if len(names) > 0 {
-		all = append(all, warn(check, fmt.Sprintf("%s holds what is not ours: %s", place.Dir(), strings.Join(names, ", ")), "move it away; kubelet calls the driver whenever something changes there")...)
+		all = append(all, warn(check, fmt.Sprintf("%s contains files that are not flexlvm's: %s", place.Dir(), strings.Join(names, ", ")), "move it away; kubelet calls the driver whenever something changes there")...)
 	}
 	if place.Unfinished() {
 		all = append(all, warn(check, "an installation was cut short", do)...)
@@ -108,11 +108,11 @@ func (d *Doctor) callDriver(ctx context.Context, check, do string) []Finding {
 	}
 	out, err = d.host.Driver.CommandContext(ctx, name, "version").Output()
 	if err != nil {
-		return fail(check, "does not tell its version: "+err.Error(), do)
+		return fail(check, "does not report its version: "+err.Error(), do)
 	}
 	fields := strings.Fields(string(out))
 	if len(fields) < 2 {
-		return fail(check, "does not tell its version", do)
+		return fail(check, "does not report its version", do)
 	}
 	if installed := fields[1]; installed != d.cfg.Version {
 		return warn(check, fmt.Sprintf("%s is installed, this program is %s", installed, d.cfg.Version), d.versionAdvice())

@@ -56,7 +56,7 @@ func (d *Doctor) path(name string) string { return filepath.Join("/", d.host.Roo
 
 func (d *Doctor) checkUser(context.Context) []Finding {
 	if !d.host.Kernel.Root() {
-		return fail("user", "this is not root, so most of what follows cannot be found out", "run it as root")
+		return fail("user", "not running as root, so most of the following cannot be checked", "run it as root")
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (d *Doctor) checkDeviceMapper(context.Context) []Finding {
 			return ok(check, "the kernel has it, and with it the targets linear and striped")
 		}
 	}
-	return fail(check, "the kernel has no device mapper, on which LVM stands", "run `modprobe dm_mod`, and have it loaded at boot; if there is no such module, use a kernel that has it (CONFIG_BLK_DEV_DM)")
+	return fail(check, "the kernel has no device mapper, which LVM needs", "run `modprobe dm_mod`, and have it loaded at boot; if there is no such module, use a kernel that has it (CONFIG_BLK_DEV_DM)")
 }
 
 func (d *Doctor) checkXFS(context.Context) []Finding {
@@ -142,7 +142,7 @@ func (d *Doctor) checkReaders(context.Context) []Finding {
 		return ok(check, "the kernel keeps consumers from writing to datasets")
 	case errors.Is(err, mount.ErrNoMapping):
 		return warn(check, "only the container runtime keeps consumers from writing to datasets: "+err.Error(),
-			"mend that; until then have every consumer of a dataset say readOnly: true")
+			"correct that; until then have every consumer of a dataset say readOnly: true")
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS):
 		return fail(check, "no dataset can be mounted for consumers: "+err.Error(), "find out whose processes hold user namespaces (`lsns -t user`)")
 	}

@@ -59,7 +59,7 @@ func (d *Doctor) checkTool(ctx context.Context, t tool) []Finding {
 		return ok(t.name, "is there")
 	}
 	if version == "" {
-		return warn(t.name, "does not tell its version", fmt.Sprintf("make sure that it is %s or later", t.minVersion))
+		return warn(t.name, "does not report its version", fmt.Sprintf("make sure that it is %s or later", t.minVersion))
 	}
 	if older(version, t.minVersion) {
 		return fail(t.name, fmt.Sprintf("version %s lacks %s", version, t.why), fmt.Sprintf("use %s or later", t.minVersion))

@@ -19,7 +19,7 @@ func (d *Doctor) checkVolumes(ctx context.Context) []Finding {
 		all = append(all, judgeVolume(v)...)
 	}
 	if len(all) == 0 {
-		return ok(check, fmt.Sprintf("%d, none half made", len(list)))
+		return ok(check, fmt.Sprintf("%d, none unfinished", len(list)))
 	}
 	return all
 }

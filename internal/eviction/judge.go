@@ -84,7 +84,7 @@ func (x *index) nothingLeft(c *persistentvolume.Volume) bool {
 	case !there:
 		return true
 	case v.State == volume.Unreferenced:
-		return !x.retained[KeyOfPersistentVolume(c)]
+		return !x.policyRetain[KeyOfPersistentVolume(c)]
 	}
 	return v.State != volume.Creating && v.State != volume.Ready
 }
@@ -162,7 +162,7 @@ func (x *index) whyUnlisted(name volume.PoolName) string {
 // unreferenced before the policy was Retain: it is unknown whether a person wanted that, and a person can give
 // the volume up again.
 func (x *index) release(c *persistentvolume.Volume) (volume.State, string) {
-	retain := x.retained[KeyOfPersistentVolume(c)]
+	retain := x.policyRetain[KeyOfPersistentVolume(c)]
 	v, there := x.volumes[KeyOfPersistentVolume(c)]
 	if there && (v.State == volume.Retained || v.State == volume.Unreferenced && !retain) {
 		return v.State, fmt.Sprintf("%s; volume %s is %s already", c.Evidence(), KeyOfPersistentVolume(c), v.State)
@@ -247,7 +247,7 @@ func (x *index) unmountable(view View, c *persistentvolume.Volume) string {
 		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, and a snapshot cannot be undeleted; restore it to a claim if its content is needed, then delete %s", c.PV, c.Phase, key, v.State, claimant(c))
 	case givenUp:
 		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; %s", c.PV, c.Phase, key, v.State, readyAdvice(v))
-	case !there && view.Lost[key] && x.groupProblems[c.Group] == "" && x.incomplete(c.Pool()) == "":
+	case !there && view.Lost[key] == LossProved && x.groupProblems[c.Group] == "" && x.incomplete(c.Pool()) == "":
 		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s, %s, is gone, so %s", c.PV, c.Phase, key, existenceEvidence(c), lostVolumeAdvice(c))
 	}
 	return ""

@@ -276,7 +276,7 @@ func takenSnapshot(c *persistentvolume.Volume) { c.Kind, c.Taken = volume.Snapsh
 // lose makes the volume of the last claim one that the node had before, and that is gone.
 func lose(s *evictiontest.Scene) {
 	last := &s.View.PersistentVolumes[len(s.View.PersistentVolumes)-1]
-	s.View.Lost = map[eviction.Key]bool{eviction.KeyOfPersistentVolume(last): true}
+	s.View.Lost = map[eviction.Key]eviction.Loss{eviction.KeyOfPersistentVolume(last): eviction.LossProved}
 }
 
 // While LVM cannot show all volumes, none counts as gone.
@@ -295,7 +295,7 @@ func TestJudgeDoesNotCallGoneWhatItCannotSee(t *testing.T) {
 				lose(s)
 				if hide == nil {
 					for key := range s.View.Lost {
-						s.View.Lost[key] = false
+						s.View.Lost[key] = eviction.LossUnproved
 					}
 				} else {
 					hide(s.PoolNamed("flexlvm"))

@@ -62,7 +62,7 @@ func (p *planner) released() []Released {
 	return out
 }
 
-// evictionRank is 0 for a volume that is evicted whether or not its room is needed, and else 1.
+// evictionRank is 0 for a volume whose class has it removed immediately, and 1 for all others.
 func evictionRank(r Released) int {
 	if r.Volume.Reclaim == volume.ReclaimImmediate {
 		return 0

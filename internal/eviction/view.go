@@ -51,19 +51,30 @@ type View struct {
 	// restored from a backup; empty if it has not. It may lack PersistentVolumes that were created since that
 	// backup, and claims to which volumes were given since.
 	WentBack string
-	// Lost holds the volumes of PersistentVolumes that the node has had and that are gone, and LostSources. True: its
-	// records prove that, or the replica was complete, or the snapshot was taken, or no PersistentVolume is left that
-	// wants the source. False: its records cannot be read, so it may have had them. No room is made for either, because
-	// a volume that the node has had is never created again, nor for a copy of one, which would have nothing to copy.
-	Lost map[Key]bool
+	// Lost holds the volumes of PersistentVolumes that the node has had, or may have had, and that are gone, and
+	// LostSources. No room is made for them, because a volume that the node has had is never created again, nor for a
+	// copy of one, which would have nothing to copy.
+	Lost map[Key]Loss
 }
+
+// A Loss is how certain it is that a volume is lost.
+type Loss int
+
+const (
+	// NotLost: the node has the volume, or has never had it.
+	NotLost Loss = iota
+	// LossUnproved: the node's records cannot be read, so it may have had the volume.
+	LossUnproved
+	// LossProved: the node's records prove that it has had the volume, or the replica was complete, or the snapshot was
+	// taken, or no PersistentVolume is left that wants the source.
+	LossProved
+)
 
 // staysGone reports whether the volume of a PersistentVolume is not created if it does not exist: it was brought
 // back before (FS), is a taken snapshot, was on this node before, or was to be a copy of a volume that is gone.
 func (view View) staysGone(c *persistentvolume.Volume) bool {
-	_, lost := view.Lost[KeyOfPersistentVolume(c)]
-	_, sourceLost := view.Lost[Key{c.Group, c.CloneOf}]
-	return c.FS != "" || c.Taken || lost || sourceLost
+	lost, sourceLost := view.Lost[KeyOfPersistentVolume(c)], view.Lost[Key{c.Group, c.CloneOf}]
+	return c.FS != "" || c.Taken || lost != NotLost || sourceLost != NotLost
 }
 
 // isBeingRemoved reports whether a volume is being removed but was not doomed yet in the inventory.
@@ -118,10 +129,10 @@ type index struct {
 	// namedByGroupUUID is like named, by the UUID of the group if the PersistentVolume records it.
 	namedByGroupUUID map[groupUUIDKey]bool
 	wanted           map[Key]string // the name of a PersistentVolume that wants the volume, i.e. is not given up
-	// retained are the volumes whose PersistentVolume has the policy Retain, given up or not. While that
+	// policyRetain are the volumes whose PersistentVolume has the policy Retain, given up or not. While that
 	// exists, its volume is not removed.
-	retained map[Key]bool
-	// keptByGroupUUID are the wanted and retained volumes by the UUID of their group, if known: a PersistentVolume
+	policyRetain map[Key]bool
+	// keptByGroupUUID are the volumes of wanted and policyRetain by the UUID of their group, if known: a PersistentVolume
 	// keeps the group's former name.
 	keptByGroupUUID map[groupUUIDKey]bool
 	// wantedByName is like wanted, whatever the group, because a group may have been renamed on the node.
@@ -143,7 +154,7 @@ func newIndex(view View) index {
 		namedByGroupUUID: make(map[groupUUIDKey]bool, len(view.PersistentVolumes)),
 		wanted:           make(map[Key]string, len(view.PersistentVolumes)),
 		wantedByName:     make(map[volume.Name]string, len(view.PersistentVolumes)),
-		retained:         map[Key]bool{},
+		policyRetain:     map[Key]bool{},
 		keptByGroupUUID:  map[groupUUIDKey]bool{},
 		cloneSources:     map[Key]string{},
 		solePV:           make(map[Key]*persistentvolume.Volume, len(view.PersistentVolumes)),
@@ -194,7 +205,7 @@ func (x *index) add(view View, c *persistentvolume.Volume) {
 	// A snapshot's policy is Retain so that only its deletion gives it up.
 	retained := c.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain && c.Kind != volume.Snapshot
 	if retained {
-		x.retained[key] = true
+		x.policyRetain[key] = true
 	}
 	wanted := !view.givenUp(c)
 	if wanted {
@@ -213,7 +224,7 @@ func (x *index) add(view View, c *persistentvolume.Volume) {
 // or UUID.
 func (x *index) kept(v *inventory.Volume) bool {
 	_, wanted := x.wanted[KeyOf(v)]
-	return wanted || x.retained[KeyOf(v)] || x.keptByGroupUUID[groupUUIDKey{v.GroupUUID, v.Name}]
+	return wanted || x.policyRetain[KeyOf(v)] || x.keptByGroupUUID[groupUUIDKey{v.GroupUUID, v.Name}]
 }
 
 // group returns the volume group of a PersistentVolume, whichever pool of the group it is for.

@@ -55,9 +55,9 @@ func (u *upload) checkSend(ctx context.Context, o store.Object, file pinned, fro
 	// A file that has grown since it was hashed would be sent as it was then: the object would be
 	// replaced by the beginning of a file. If the object is itself a beginning of the file, as with a
 	// log that is always written to, a longer beginning is better.
-	grown := file.Check()
-	if !errors.Is(grown, store.ErrChanged) || there.crc64 == "" || there.object.Size >= o.Size {
-		return grown
+	checkErr := file.Check()
+	if !errors.Is(checkErr, store.ErrChanged) || there.crc64 == "" || there.object.Size >= o.Size {
+		return checkErr
 	}
 	crc := store.NewCRC64()
 	if err := store.HashInto(ctx, crc, io.NewSectionReader(file, 0, there.object.Size), buf); err != nil {
@@ -66,5 +66,5 @@ func (u *upload) checkSend(ctx context.Context, o store.Object, file pinned, fro
 	if store.Encode(crc.Sum(nil)) == there.crc64 {
 		return nil
 	}
-	return grown
+	return checkErr
 }

@@ -94,8 +94,8 @@ func (w *worker) attempts(ctx context.Context, key string, try, refresh func(con
 		if err == nil {
 			return nil
 		}
-		if ended := context.Cause(ctx); ended != nil {
-			return ended
+		if ctxErr := context.Cause(ctx); ctxErr != nil {
+			return ctxErr
 		}
 		c := store.Classify(err)
 		if n >= w.Attempts || c != store.Transient && (c != store.Changed || refresh == nil) {

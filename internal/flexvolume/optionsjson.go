@@ -32,7 +32,7 @@ func parseObject(text string) (map[string]string, error) {
 			return nil, err
 		}
 		if _, twice := object[key]; twice {
-			return nil, &volume.FieldError{Field: shown(key), Reason: "stands twice among the options; give it once"}
+			return nil, &volume.FieldError{Field: shown(key), Reason: "is given twice; give it once"}
 		}
 		object[key] = value
 	}

@@ -126,8 +126,8 @@ func TestParseRequestRefuses(t *testing.T) {
 		"size is true":                      {`{"size":true}`, "size", "is a boolean"},
 		"size is an object":                 {`{"size":{"a":{}}}`, "size", "is an object"},
 		"size is an array":                  {`{"size":["1"]}`, "size", "is an array"},
-		"size twice":                        {`{"size":"1","size":"2"}`, "size", "stands twice"},
-		"size twice, one written otherwise": {`{"size":"1","\u0073ize":"2"}`, "size", "stands twice"},
+		"size twice":                        {`{"size":"1","size":"2"}`, "size", "is given twice"},
+		"size twice, one written otherwise": {`{"size":"1","\u0073ize":"2"}`, "size", "is given twice"},
 
 		"no group":             {with(map[string]string{"volumeGroup": ""}), "volumeGroup", "missing"},
 		"no size":              {with(map[string]string{"size": ""}), "size", "missing"},
@@ -244,7 +244,7 @@ func FuzzParseRequest(f *testing.F) {
 			for key := range object {
 				if valid && isSecret(key) {
 					// The message is one of these fixed sentences, so it contains no value.
-					require.Regexp(t, `^(kubernetes\.io/secret: is not accepted: kubelet writes.*PersistentVolume|.*: stands twice among the options; give it once|.*: is .*; options are strings, so put it in quotes)$`, err.Error())
+					require.Regexp(t, `^(kubernetes\.io/secret: is not accepted: kubelet writes.*PersistentVolume|.*: is given twice; give it once|.*: is .*; options are strings, so put it in quotes)$`, err.Error())
 				}
 			}
 			return

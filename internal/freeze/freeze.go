@@ -59,7 +59,7 @@ func (h *Hold) Freeze(end time.Time) error {
 		}
 		err := unix.IoctlSetInt(int(root.Fd()), fiFreeze, 0)
 		if errors.Is(err, unix.EBUSY) {
-			return fmt.Errorf("freeze %s: somebody else has frozen it; thaw it (`fsfreeze --unfreeze`) and try again", root.Name())
+			return fmt.Errorf("freeze %s: another program has frozen it; thaw it (`fsfreeze --unfreeze`) and try again", root.Name())
 		}
 		if err != nil {
 			return fmt.Errorf("freeze %s: %w", root.Name(), err)
@@ -78,7 +78,7 @@ func (h *Hold) Thaw() error {
 		thawed, err := Thaw(root)
 		done = done && err == nil // otherwise the companion tries, too
 		if err == nil && !thawed {
-			err = fmt.Errorf("%s %w: it took too long, or somebody else has thawed it", root.Name(), ErrThawed)
+			err = fmt.Errorf("%s %w: it took too long, or another program has thawed it", root.Name(), ErrThawed)
 		}
 		failures = append(failures, err)
 	}

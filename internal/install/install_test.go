@@ -335,7 +335,7 @@ func TestUninstall(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"notes"}, names)
 	_, err = p.Uninstall(ctx)
-	require.ErrorContains(t, err, "is not ours")
+	require.ErrorContains(t, err, "are not flexlvm's")
 	require.NoFileExists(t, p.Driver())
 	require.FileExists(t, filepath.Join(p.Dir(), "notes"))
 }

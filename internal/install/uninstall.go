@@ -34,7 +34,7 @@ func (p Place) Uninstall(ctx context.Context) (changed bool, err error) {
 		return false, fmt.Errorf("remove the driver: %w", err)
 	}
 	if err := os.Remove(p.Dir()); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return true, fmt.Errorf("remove the driver's directory: %w; what else is in it is not ours", err)
+		return true, fmt.Errorf("remove the driver's directory: %w; its other files are not flexlvm's", err)
 	}
 	return true, durable.Sync(p.pluginDir)
 }

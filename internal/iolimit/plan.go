@@ -38,7 +38,7 @@ func readLimits(volumes []persistentvolume.Volume) (limits map[string]volume.IOL
 			continue
 		}
 		if err != nil {
-			unreadable[volumes[i].PV] = fmt.Errorf("%w; until it is mended, what is in force stays", err)
+			unreadable[volumes[i].PV] = fmt.Errorf("%w; until it is corrected, the current limits stay", err)
 			continue
 		}
 		limits[volumes[i].PV] = l

@@ -113,7 +113,7 @@ func TestReadLimits(t *testing.T) {
 	limits, unreadable := readLimits([]persistentvolume.Volume{{PV: "none"}, {PV: "slow", IOLimits: "wbps=8192"}, {PV: "typo", IOLimits: "wbps=8k"}})
 	require.Equal(t, map[string]volume.IOLimits{"none": {}, "slow": {WriteBps: 8192}}, limits)
 	require.Len(t, unreadable, 1)
-	require.EqualError(t, unreadable["typo"], `flexlvm.io/io-limits: wbps "8k": is not a whole decimal number greater than 0 (no sign, no unit, no fraction); until it is mended, what is in force stays`)
+	require.EqualError(t, unreadable["typo"], `flexlvm.io/io-limits: wbps "8k": is not a whole decimal number greater than 0 (no sign, no unit, no fraction); until it is corrected, the current limits stay`)
 }
 
 // A directory volume has no device of its own, and a limit on its pool's device would slow down other volumes.

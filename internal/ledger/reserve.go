@@ -147,7 +147,7 @@ func (a *account) unfit(wants []Want) string {
 
 // unreadable returns why a node with such a PersistentVolume promises nothing more.
 func unreadable(name string) string {
-	return fmt.Sprintf("is promised nothing more, as not even the pool of PersistentVolume %q can be read: upgrade the provisioner if a later release has written it, or else delete it and make it anew", name)
+	return fmt.Sprintf("is promised nothing more, as not even the pool of PersistentVolume %q can be read: upgrade the provisioner if a later release has written it, or else delete it and create it again", name)
 }
 
 // otherReplica returns a PersistentVolume of the node, written, reserved or just deleted, whose volume has the

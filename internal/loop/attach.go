@@ -139,7 +139,7 @@ func (d *Device) is(file unix.Stat_t) (bool, error) {
 		return false, nil
 	}
 	if volume.Bytes(info.Offset) != Header || volume.Bytes(info.Sizelimit) != d.Size {
-		return false, fmt.Errorf("%s is made of it by somebody else, from byte %d on; detach that with `losetup --detach %s`", d.Device, info.Offset, d.Device)
+		return false, fmt.Errorf("%s was created on it by another program, from byte %d on; detach that with `losetup --detach %s`", d.Device, info.Offset, d.Device)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(device.Fd()), &st); err != nil {

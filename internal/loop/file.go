@@ -26,7 +26,7 @@ const Header = volume.MiB
 const magic = "flexlvm loop device 1\n"
 
 // ErrForeign: the file does not begin with a flexlvm header.
-var ErrForeign = errors.New("flexlvm has not made it")
+var ErrForeign = errors.New("flexlvm has not created it")
 
 // A File is the backing file of a loop device.
 type File struct {

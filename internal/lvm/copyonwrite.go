@@ -69,7 +69,7 @@ func (lv *LogicalVolume) parseCopyOnWrite(row *row) {
 		return
 	}
 	if of == "" && row.err == nil {
-		row.err = fmt.Errorf("read LVM's report: %s is a snapshot, and of what is not told", lv.path())
+		row.err = fmt.Errorf("read LVM's report: %s is a snapshot without an origin in the report", lv.path())
 	}
 	lv.Origin, lv.Overflowed = volume.Name(of), overflowed
 	if told {

@@ -123,7 +123,7 @@ func Thin(number uint64) (bool, error) {
 func thin(dir string) (bool, error) {
 	below, err := os.ReadDir(dir + "/slaves")
 	if err != nil {
-		return false, fmt.Errorf("see what the device stands on: %w", err)
+		return false, fmt.Errorf("find the devices below it: %w", err)
 	}
 	for _, d := range below {
 		uuid, err := readLine(dir + "/slaves/" + d.Name() + "/dm/uuid")
@@ -131,7 +131,7 @@ func thin(dir string) (bool, error) {
 			continue // not device-mapper's
 		}
 		if err != nil {
-			return false, fmt.Errorf("see what the device stands on: %w", err)
+			return false, fmt.Errorf("find the devices below it: %w", err)
 		}
 		if strings.HasSuffix(uuid, "-tpool") {
 			return true, nil

@@ -22,7 +22,7 @@ func (d Device) GoneDisk() (string, error) {
 func goneDisk(dir string) (string, error) {
 	below, err := os.ReadDir(dir + "/slaves")
 	if err != nil {
-		return "", fmt.Errorf("see what the device stands on: %w", err)
+		return "", fmt.Errorf("find the devices below it: %w", err)
 	}
 	for _, entry := range below {
 		at := dir + "/slaves/" + entry.Name()

@@ -97,7 +97,7 @@ func (c *Client) CreateThinPool(ctx context.Context, n NewThinPool) (ThinPool, e
 	}
 	argv := n.argv(p)
 	if _, err := c.lvm(ctx, argv[0], argv[1:]...); err != nil {
-		return ThinPool{}, fmt.Errorf("create thin pool %s/%s: %w; see what is there with `lvs -a %s`, remove what is not whole, and make it by hand with `%s`", n.Group, n.Name, err, n.Group, strings.Join(argv, " "))
+		return ThinPool{}, fmt.Errorf("create thin pool %s/%s: %w; see what is there with `lvs -a %s`, remove what is incomplete, and create it yourself with `%s`", n.Group, n.Name, err, n.Group, strings.Join(argv, " "))
 	}
 	// The creation is recorded, on another disk, and is not repeated.
 	if err := c.Flush(ctx, n.Group, n.Name); err != nil {
@@ -178,7 +178,7 @@ func (p ThinPool) Unfit() string {
 	case p.Health != "":
 		return fmt.Sprintf("LVM says %q of it; see `lvs -a -o +lv_health_status %s`, and lvmthin(7) on data space exhaustion and metadata check and repair", p.Health, p.Path())
 	case !p.Active:
-		return fmt.Sprintf("it is not active, so nobody can tell how full it is; run `lvchange --activate y %s`", p.Path())
+		return fmt.Sprintf("it is not active, so its usage is unknown; run `lvchange --activate y %s`", p.Path())
 	case !p.ErrorWhenFull:
 		return fmt.Sprintf("it would keep writers waiting when it is full, and pods with them; run `lvchange --errorwhenfull y %s`", p.Path())
 	case !p.Zero:

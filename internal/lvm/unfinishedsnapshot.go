@@ -57,7 +57,7 @@ func (c *Client) repairUnfinishedSnapshot(ctx context.Context, lv LogicalVolume)
 		}
 	}
 	if _, err := c.lvm(ctx, "dmsetup", "message", device, "0", "delete", strconv.Itoa(half.device)); err != nil {
-		return false, fmt.Errorf("take half a snapshot, %s, out of its thin pool: %w", lv.path(), err)
+		return false, fmt.Errorf("remove the unfinished snapshot %s from its thin pool: %w", lv.path(), err)
 	}
 	return true, nil
 }

@@ -67,8 +67,8 @@ func (a *Attached) belowInOwnNamespace(name, on string) (below *Attached, err er
 	// The thread leaves the namespace, which then ends even if the runtime keeps the thread: what
 	// the host unmounts must not stay mounted in it.
 	defer func() {
-		if back := unix.Setns(int(host.Fd()), unix.CLONE_NEWNS); back != nil && below != nil {
-			err = fmt.Errorf("leave the mount namespace: %w", errors.Join(back, below.Close()))
+		if setnsErr := unix.Setns(int(host.Fd()), unix.CLONE_NEWNS); setnsErr != nil && below != nil {
+			err = fmt.Errorf("leave the mount namespace: %w", errors.Join(setnsErr, below.Close()))
 			below = nil
 		}
 	}()

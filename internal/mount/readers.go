@@ -98,11 +98,11 @@ func openEmptyUserNamespace() (*os.File, error) {
 		return nil, explainNoNamespace(err, readSysctl("user/max_user_namespaces"))
 	}
 	owners, err := mapNoOwner(process)
-	if ended := process.release(); ended != nil {
+	if releaseErr := process.release(); releaseErr != nil {
 		if err == nil {
 			_ = owners.Close()
 		}
-		return nil, errors.Join(err, ended)
+		return nil, errors.Join(err, releaseErr)
 	}
 	return owners, err
 }

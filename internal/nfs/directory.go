@@ -38,7 +38,7 @@ func writeMark(root *os.Root, p place, claim string) (written bool, err error) {
 	}
 	if !marked {
 		if _, err := root.Lstat(p.name); err == nil {
-			return false, &nfsmark.ForeignError{Name: p.name, What: "is there already and was not made for this claim"}
+			return false, &nfsmark.ForeignError{Name: p.name, What: "exists already and was not created for this claim"}
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return false, err
 		}

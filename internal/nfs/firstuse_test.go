@@ -149,7 +149,7 @@ func TestFailingFirstVolumes(t *testing.T) {
 	r.onList = nil
 	require.NoError(t, os.Mkdir(filepath.Join(r.Exports[1].Dir, "team-data-"+pvName), 0o700))
 	for range 3 {
-		attempt("is there already")
+		attempt("exists already")
 	}
 	require.Equal(t, 3, r.lists)
 	r.listed = []*corev1.PersistentVolume{provisionedBy(Name)}

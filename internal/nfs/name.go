@@ -70,7 +70,7 @@ func (all Exports) locate(v *corev1.PersistentVolume) (place, error) {
 	}
 	export, found := all.find(source.Server, parent)
 	if !found {
-		return place{}, &volume.FieldError{Field: "spec.nfs", Value: source.Server + ":" + source.Path, Reason: "lies in no export of this provisioner, which has " + all.String() + "; see its flag --export"}
+		return place{}, &volume.FieldError{Field: "spec.nfs", Value: source.Server + ":" + source.Path, Reason: "is in no export of this provisioner, which has " + all.String() + "; see its flag --export"}
 	}
 	return place{export: export, name: name, volume: v.Name}, nil
 }

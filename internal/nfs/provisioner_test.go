@@ -243,7 +243,7 @@ func TestProvisionFailsOnceThereIsAMark(t *testing.T) {
 	require.Equal(t, controller.ProvisioningInBackground, state)
 	require.NoError(t, os.Remove(filepath.Join(r.Exports[1].Dir, nfsmark.Dir, pvName)))
 	_, state, err = r.Provision(t.Context(), o)
-	require.ErrorContains(t, err, "was not made for this claim")
+	require.ErrorContains(t, err, "was not created for this claim")
 	require.Equal(t, controller.ProvisioningFinished, state, "what is there is not the claim's")
 }
 
@@ -293,7 +293,7 @@ func TestDeleteInDoubt(t *testing.T) {
 		"path of another":     {func(r *rig) { r.now.Spec.NFS.Path = "/srv/precious" }, "precious"},
 		"path leads out":      {func(r *rig) { r.now.Spec.NFS.Path = "/srv/../srv" }, ".."},
 		"export itself":       {func(r *rig) { r.now.Spec.NFS.Path = "/srv" }, "spec.nfs.path"},
-		"other export":        {func(r *rig) { r.now.Spec.NFS.Server = "c" }, "lies in no export"},
+		"other export":        {func(r *rig) { r.now.Spec.NFS.Server = "c" }, "is in no export"},
 		"not mounted":         {func(r *rig) { r.now.Spec.NFS.Server = "a" }, "not known for an export"},
 	}
 	for name, tt := range tests {

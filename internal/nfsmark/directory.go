@@ -37,7 +37,7 @@ func CheckDirectory(field, name, volumeName string) error {
 		return err
 	}
 	if len(name) > MaxName || !directoryForm.MatchString(name) || !strings.HasSuffix(name, "-"+volumeName) {
-		return &volume.FieldError{Field: field, Value: name, Reason: "does not end in a directory that this provisioner made for the PersistentVolume " + volumeName}
+		return &volume.FieldError{Field: field, Value: name, Reason: "does not end in a directory that this provisioner created for the PersistentVolume " + volumeName}
 	}
 	return nil
 }
@@ -67,7 +67,7 @@ func CheckPlainDirectory(root *os.Root, name string) error {
 		return err
 	}
 	if device(info) != device(top) {
-		return &ForeignError{name, "lies on another file system than the export"}
+		return &ForeignError{name, "is on another file system than the export"}
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func refused(format string, args ...any) error {
 func ownedTags(lv lvm.LogicalVolume) (volume.Tags, error) {
 	switch {
 	case !volume.Owned(lv.Tags):
-		return volume.Tags{}, refused("logical volume %s/%s exists and does not carry the tag %q, so it is not ours; rename or remove it, or use another name", lv.Group, lv.Name, volume.TagOwned)
+		return volume.Tags{}, refused("logical volume %s/%s exists and does not carry the tag %q, so it is not flexlvm's; rename or remove it, or use another name", lv.Group, lv.Name, volume.TagOwned)
 	case volume.OwnedDirectoryPool(lv.Tags):
 		return volume.Tags{}, refused("logical volume %s/%s is a directory pool of flexlvm's and not a volume; use another name", lv.Group, lv.Name)
 	case lv.Pool && volume.OwnedPool(lv.Tags):
@@ -83,7 +83,7 @@ func neverMountedErr(spec volume.Spec) error {
 	return refused("volume %s/%s is a snapshot, which is never mounted; make a claim that begins as a copy of it (dataSource)", spec.Group, spec.Name)
 }
 
-const notMeant = "so this is not the volume that the PersistentVolume was made for"
+const notMeant = "so this is not the volume that the PersistentVolume was created for"
 
 // checkOwner compares a call's spec with the volume's tags.
 func checkOwner(spec volume.Spec, t volume.Tags) error {
@@ -91,7 +91,7 @@ func checkOwner(spec volume.Spec, t volume.Tags) error {
 	case spec.Namespace != "" && spec.Namespace != t.Namespace:
 		return refused("volume %s/%s belongs to namespace %q, not to %q", spec.Group, spec.Name, t.Namespace, spec.Namespace)
 	case spec.Cluster != t.Cluster:
-		return refused("%s %q: volume %s/%s was made for cluster %q", volume.OptionCluster, spec.Cluster, spec.Group, spec.Name, t.Cluster)
+		return refused("%s %q: volume %s/%s was created for cluster %q", volume.OptionCluster, spec.Cluster, spec.Group, spec.Name, t.Cluster)
 	case spec.FS != "" && spec.FS != t.FS:
 		return refused("%s %q: volume %s/%s holds the file system %s, so this is not the volume that was brought back", volume.OptionFS, spec.FS, spec.Group, spec.Name, t.FS)
 	case spec.Encrypted && t.LUKS == "":
@@ -125,7 +125,7 @@ func damagedErr(lv lvm.LogicalVolume, t volume.Tags, c content, id string, err e
 }
 
 func removedErr(spec volume.Spec, since time.Time) error {
-	return refused("volume %s/%s was released and removed for good at %s, and is not made again: its PersistentVolume is gone, so this call is late; a new volume needs another name, or a wait of %s", spec.Group, spec.Name, since.UTC().Format(time.RFC3339), tombstoneLife)
+	return refused("volume %s/%s was released and removed for good at %s, and is not created again: its PersistentVolume is gone, so this call is late; a new volume needs another name, or a wait of %s", spec.Group, spec.Name, since.UTC().Format(time.RFC3339), tombstoneLife)
 }
 
 func evictedErr(spec volume.Spec, err error) error {

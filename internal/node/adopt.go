@@ -82,7 +82,7 @@ func (e *Engine) Adopt(ctx context.Context, a Adoption) (inventory.Volume, error
 
 // adoptionRemedy returns what a person can do about an adoption that failed half-way.
 func adoptionRemedy(a Adoption) string {
-	return fmt.Sprintf("no file has other content than before; put that right and call `flexlvm volumes adopt` again, or leave the volume as it was with `flexlvm volumes disown %s --group %s`", a.Name, a.Group)
+	return fmt.Sprintf("no file's content was changed; fix the cause and call `flexlvm volumes adopt` again, or leave the volume as it was with `flexlvm volumes disown %s --group %s`", a.Name, a.Group)
 }
 
 // A candidate is a logical volume that may be adopted, and the tags that it would get.
@@ -113,7 +113,7 @@ func (e *Engine) candidate(ctx context.Context, a Adoption) (c candidate, err er
 	if err := checkAdoptable(c.lv); err != nil {
 		return c, err
 	}
-	if c.device, err = e.usable(ctx, a.Group, a.Name); err != nil {
+	if c.device, err = e.usableDevice(ctx, a.Group, a.Name); err != nil {
 		return c, err
 	}
 	if c.device.VolumeUUID != c.lv.UUID {
@@ -189,7 +189,7 @@ func adoptingTags(was *volume.Tags, tags volume.Tags) (del, add []string) {
 }
 
 // applyQuota puts the existing files under the volume's quota. With lower, a size that exceeds the file system's
-// room is lowered to that room. fixed reports whether the file system reserves more for itself than one of
+// occupancyOf is lowered to that room. fixed reports whether the file system reserves more for itself than one of
 // flexlvm's would (volume.Tags.Fixed).
 func (e *Engine) applyQuota(ctx context.Context, c candidate, lower bool) (fixed bool, err error) {
 	f := openedVolume{device: c.device, content: e.contentOf(c.device, c.tags), tags: c.tags}
@@ -211,7 +211,7 @@ func (e *Engine) applyQuota(ctx context.Context, c candidate, lower bool) (fixed
 	if err := e.grow(ctx, fs.Root(), f, 0); err != nil {
 		return false, err
 	}
-	room, err := e.room(fs, f)
+	room, err := e.occupancyOf(fs, f)
 	if err != nil {
 		return false, err
 	}
@@ -263,8 +263,8 @@ func onlyOurProject(ctx context.Context, fs *mount.Attached) error {
 // An occupancy is how much space the files on a file system use, and how much it has for files in total.
 type occupancy struct{ used, all volume.Bytes }
 
-// room returns the file system's occupancy. No quota may have a limit at that time.
-func (e *Engine) room(fs *mount.Attached, f openedVolume) (occupancy, error) {
+// occupancyOf returns the file system's occupancy. No quota may have a limit at that time.
+func (e *Engine) occupancyOf(fs *mount.Attached, f openedVolume) (occupancy, error) {
 	usage, err := quota.Read(f.content.path)
 	if err != nil {
 		return occupancy{}, err

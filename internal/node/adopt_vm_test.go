@@ -232,7 +232,7 @@ func TestAdoptionRefused(t *testing.T) {
 	a = m.byHand("wiki", "mke2fs -q -F -t ext4")
 	refusedFor(a, "its blocks are not of 4 KiB")
 	a = m.byHand("wiki", "mke2fs -q -F -t ext4 -b 4096")
-	refusedFor(a, "keeps no project quota")
+	refusedFor(a, "has no project quota")
 	m.shell("e2fsck -fp %s >/dev/null; tune2fs -O project -Q prjquota %[1]s >/dev/null", pathOf(a))
 	_, err := m.PlanAdoption(m.ctx(), a)
 	require.NoError(t, err, "the commands that the refusal names are enough")

@@ -25,9 +25,9 @@ func unfinishedAdoption(lv lvm.LogicalVolume, a Adoption) (*volume.Tags, error) 
 	case !tags.Adopting && tags.State == volume.Retained:
 		return nil, refused("logical volume %s is a flexlvm volume already, and retained; `flexlvm volumes undelete %s` prints the manifests of a PersistentVolume and a claim for it", a, a.Name)
 	case !tags.Adopting:
-		return nil, refused("logical volume %s is a flexlvm volume already, %s and of namespace %q; `flexlvm volumes show %s` tells more", a, tags.State, tags.Namespace, a.Name)
+		return nil, refused("logical volume %s is a flexlvm volume already, %s and of namespace %q; `flexlvm volumes show %s` shows details", a, tags.State, tags.Namespace, a.Name)
 	case tags.Namespace != a.Namespace || tags.Cluster != a.Cluster:
-		return nil, refused("the adoption of logical volume %s was begun for namespace %q of cluster %q; call it for these, or begin anew after `flexlvm volumes disown %s`", a, tags.Namespace, tags.Cluster, a.Name)
+		return nil, refused("the adoption of logical volume %s was begun for namespace %q of cluster %q; call it for these, or start again after `flexlvm volumes disown %s`", a, tags.Namespace, tags.Cluster, a.Name)
 	}
 	return &tags, nil
 }
@@ -45,7 +45,7 @@ func checkAdoptable(lv lvm.LogicalVolume) error {
 	case lv.Pool:
 		return refused("logical volume %s is a thin pool", where)
 	case layout == volume.Thin:
-		return refused("logical volume %s lies in thin pool %s, and what it takes of that was promised by nobody; copy its data to a volume of a class with layout thin", where, lv.Shape.ThinPool)
+		return refused("logical volume %s is in thin pool %s, and its space in the pool was never reserved; copy its data to a volume of a class with layout thin", where, lv.Shape.ThinPool)
 	case lv.HasSnapshots:
 		return refused("logical volume %s has snapshots, which LVM would remove with it; remove or merge them first (`lvs -o lv_name,origin %s`)", where, lv.Group)
 	case kind == "s" || kind == "S":
@@ -57,7 +57,7 @@ func checkAdoptable(lv lvm.LogicalVolume) error {
 	case lv.Health != "":
 		return refused("logical volume %s is not whole: LVM says %q of it; repair it first", where, lv.Health)
 	case !lv.Active:
-		return refused("logical volume %s is not active, so nobody can tell what is on it; unless another host uses it, `lvchange --activate y %[1]s`", where)
+		return refused("logical volume %s is not active, so its content cannot be checked; unless another host uses it, `lvchange --activate y %[1]s`", where)
 	case lv.Skipped:
 		return refused("LVM skips the activation of logical volume %s, so no pod would have it after a boot; %s", where, endsSkipping(lv))
 	case lv.Open:
@@ -100,7 +100,7 @@ func (e *Engine) findFilesystem(ctx context.Context, a Adoption, path string) (u
 	case err != nil:
 		return "", kind, errors.Join(err, xfsErr)
 	case !sb.ProjectQuota:
-		return "", kind, refused("the ext4 file system on logical volume %s keeps no project quota, and a kill while it is converted may take an e2fsck, so that is for a person to do: `e2fsck -f %s`, then `tune2fs -O project -Q prjquota %[2]s`", a, path)
+		return "", kind, refused("the ext4 file system on logical volume %s has no project quota; convert it yourself, because an interrupted conversion may need e2fsck: `e2fsck -f %s`, then `tune2fs -O project -Q prjquota %[2]s`", a, path)
 	}
 	return sb.UUID, volume.Ext4, checkExt4(path, sb)
 }

@@ -28,7 +28,7 @@ func TestMayAdopt(t *testing.T) {
 	}
 	for says, change := range map[string]func(lv *lvm.LogicalVolume){
 		"data/wiki is a thin pool": func(lv *lvm.LogicalVolume) { lv.Pool, lv.Attr = true, "twi-a-tz--" },
-		"lies in thin pool pool":   func(lv *lvm.LogicalVolume) { lv.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "pool"} },
+		"is in thin pool pool":     func(lv *lvm.LogicalVolume) { lv.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "pool"} },
 		"has snapshots":            func(lv *lvm.LogicalVolume) { lv.HasSnapshots, lv.Attr = true, "owi-a-s---" },
 		"is a snapshot of another": func(lv *lvm.LogicalVolume) { lv.Attr = "swi-a-s---" },
 		"(lv_attr Cwi-a-C---)":     func(lv *lvm.LogicalVolume) { lv.Attr, lv.Shape = "Cwi-a-C---", volume.Shape{} },

@@ -44,7 +44,7 @@ func (blockKind) setUUID(context.Context, string, string) error { return nil }
 
 func (blockKind) mounted(string) mountedFilesystem { return nil }
 
-func (blockKind) mark(string, volume.Tags) (bool, error) { return false, nil }
+func (blockKind) markUsed(string, volume.Tags) (bool, error) { return false, nil }
 
 func (blockKind) usedAt(string, use) (volume.Bytes, error) {
 	return 0, noFilesystem{errors.New("a volume that is not known to be zeroed was never in use")}

@@ -20,7 +20,7 @@ import (
 // CreateCloneAhead creates a volume that starts as a copy of another (Spec.CloneOf) before its first mount, so that
 // it holds the source's content as of now. A finished volume is left alone. Without this call, the first
 // mount creates the copy. An encrypted thin copy is always created by its first mount, which brings the key.
-// A thick copy is created only by this call (fullCopy); if it is encrypted, its first mount finishes it.
+// A thick copy is created only by this call (createFullCopy); if it is encrypted, its first mount finishes it.
 func (e *Engine) CreateCloneAhead(ctx context.Context, spec volume.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (e *Engine) CreateCloneAhead(ctx context.Context, spec volume.Spec) error {
 		return &volume.FieldError{Field: volume.OptionCloneOf, Value: string(spec.CloneOf), Reason: "and the namespace are required to make a copy, which is no snapshot"}
 	}
 	if spec.Layout != volume.Thin {
-		return e.fullCopy(ctx, spec)
+		return e.createFullCopy(ctx, spec)
 	}
 	if spec.Encrypted {
 		return noKeyErr(spec.Group, spec.Name)
@@ -132,7 +132,7 @@ func (e *Engine) checkUnrecorded(lv lvm.LogicalVolume) error {
 	recorded, err := e.isRecorded(lv)
 	switch {
 	case err != nil:
-		return fmt.Errorf("volume %s/%s is a copy that was never finished, and whether a pod has had it is unknown, so it is not made again: %w; inspect the copy and that file by hand", lv.Group, lv.Name, err)
+		return fmt.Errorf("volume %s/%s is a copy that was never finished, and whether a pod has had it is unknown, so it is not created again: %w; inspect the copy and that file by hand", lv.Group, lv.Name, err)
 	case recorded:
 		return fmt.Errorf("%w: volume %s/%s is a copy that was never finished, and this node's record %s says that a pod had it; inspect it by hand", ErrDamaged, lv.Group, lv.Name, e.records.file(lv.Group, lv.Name))
 	}
@@ -141,7 +141,7 @@ func (e *Engine) checkUnrecorded(lv lvm.LogicalVolume) error {
 
 // removeUnfinishedCopy removes the unfinished copy of an earlier call if the source can be copied again.
 func (e *Engine) removeUnfinishedCopy(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, key luks.Key) error {
-	if err := e.withLock(ctx, spec.Group, spec.CloneOf, func() error {
+	if err := e.withSourceLock(ctx, spec.Group, spec.CloneOf, func() error {
 		_, _, _, err := e.source(ctx, spec, key)
 		return err
 	}); err != nil {
@@ -169,8 +169,8 @@ func (e *Engine) removeIncomplete(ctx context.Context, spec volume.Spec, lv lvm.
 // all others.
 const sourceLockTimeout = 30 * time.Second
 
-// withLock calls do with the lock on the source of a copy or a snapshot. The caller holds the copy's own lock.
-func (e *Engine) withLock(ctx context.Context, g volume.Group, n volume.Name, do func() error) error {
+// withSourceLock calls do with the lock on the source of a copy or a snapshot. The caller holds the copy's own lock.
+func (e *Engine) withSourceLock(ctx context.Context, g volume.Group, n volume.Name, do func() error) error {
 	release, err := e.lockWithin(ctx, e.sourceLockTimeout, g, n)
 	if err != nil {
 		return err
@@ -181,15 +181,15 @@ func (e *Engine) withLock(ctx context.Context, g volume.Group, n volume.Name, do
 
 // snapshot creates the copy under the lock of its source, and returns the copy's tags.
 func (e *Engine) snapshot(ctx context.Context, spec volume.Spec, key luks.Key) (tags volume.Tags, err error) {
-	err = e.withLock(ctx, spec.Group, spec.CloneOf, func() error {
-		origin, of, c, err := e.source(ctx, spec, key)
+	err = e.withSourceLock(ctx, spec.Group, spec.CloneOf, func() error {
+		origin, sourceTags, c, err := e.source(ctx, spec, key)
 		if err != nil {
 			return err
 		}
-		if err := flush(origin, c); err != nil {
+		if err := writeBack(origin, c); err != nil {
 			return err
 		}
-		tags, err = e.takeCopy(ctx, spec, origin, of)
+		tags, err = e.takeCopy(ctx, spec, origin, sourceTags)
 		return err
 	})
 	if err == nil {
@@ -198,9 +198,9 @@ func (e *Engine) snapshot(ctx context.Context, spec volume.Spec, key luks.Key) (
 	return tags, err
 }
 
-// takeCopy has LVM create the copy of origin, which has the tags of. The caller holds the source's lock.
-func (e *Engine) takeCopy(ctx context.Context, spec volume.Spec, origin lvm.LogicalVolume, of volume.Tags) (volume.Tags, error) {
-	tags, err := copyTags(spec, of)
+// takeCopy has LVM create the copy of origin, which has the tags sourceTags. The caller holds the source's lock.
+func (e *Engine) takeCopy(ctx context.Context, spec volume.Spec, origin lvm.LogicalVolume, sourceTags volume.Tags) (volume.Tags, error) {
+	tags, err := copyTags(spec, sourceTags)
 	if err != nil {
 		return tags, err
 	}
@@ -215,13 +215,13 @@ func (e *Engine) takeCopy(ctx context.Context, spec volume.Spec, origin lvm.Logi
 
 // copyTags returns the tags of a copy that is about to be created. A snapshot keeps the UUIDs and the size of
 // its source; any other copy becomes a volume of its own.
-func copyTags(spec volume.Spec, of volume.Tags) (volume.Tags, error) {
+func copyTags(spec volume.Spec, sourceTags volume.Tags) (volume.Tags, error) {
 	t, err := newTags(spec)
 	if spec.Kind == volume.Snapshot {
-		t.FS, t.LUKS, t.Size, t.Fixed = of.FS, of.LUKS, of.Size, of.Fixed
+		t.FS, t.LUKS, t.Size, t.Fixed = sourceTags.FS, sourceTags.LUKS, sourceTags.Size, sourceTags.Fixed
 		return t, err
 	}
-	t.Clone = of.FS
+	t.Clone = sourceTags.FS
 	return t, err
 }
 
@@ -280,7 +280,7 @@ func checkCopyable(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error 
 	what := fmt.Sprintf("%s %q: that volume", volume.OptionCloneOf, spec.CloneOf)
 	switch {
 	case t.Cluster != spec.Cluster:
-		return refused("%s was made for cluster %q, not for %q", what, t.Cluster, spec.Cluster)
+		return refused("%s was created for cluster %q, not for %q", what, t.Cluster, spec.Cluster)
 	case t.Namespace != spec.Namespace:
 		return refused("%s belongs to namespace %q, not to %q", what, t.Namespace, spec.Namespace)
 	case (t.LUKS != "") != spec.Encrypted:
@@ -292,7 +292,7 @@ func checkCopyable(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error 
 	case t.State == volume.Doomed || lv.Name.IsDoomed():
 		return refused("%s is being removed", what)
 	case t.State == volume.Creating || t.Clone != "" || t.PartlyZeroed():
-		return refused("%s is not made yet, so there is nothing to copy; it is retried", what)
+		return refused("%s is not created yet, so there is nothing to copy; it is retried", what)
 	case t.Size > spec.Size && spec.Kind != volume.Snapshot:
 		return refused("%s holds %d bytes by now and the copy %d; delete the claim of the copy and ask for more", what, int64(t.Size), int64(spec.Size))
 	}
@@ -304,7 +304,7 @@ func otherContent(what string, is, asked volume.FSType) error {
 	if is.VolumeMode() != asked.VolumeMode() {
 		return refused("%s has volumeMode %s, and its copy cannot have %s; let both be the same", what, is.VolumeMode(), asked.VolumeMode())
 	}
-	return refused("%s was made with %s, and a copy of it cannot be %s; use a class like that of the other", what, is, asked)
+	return refused("%s was created with %s, and a copy of it cannot be %s; use a class like that of the other", what, is, asked)
 }
 
 func copyNoun(spec volume.Spec) string {
@@ -314,9 +314,9 @@ func copyNoun(spec volume.Spec) string {
 	return "copy"
 }
 
-// flush writes back the unsynced data of a volume that is in use, so that its users wait only a moment while
+// writeBack writes back the unsynced data of a volume that is in use, so that its users wait only a moment while
 // LVM freezes it.
-func flush(lv lvm.LogicalVolume, c content) error {
+func writeBack(lv lvm.LogicalVolume, c content) error {
 	if !lv.Open || c.path == "" {
 		return nil
 	}
@@ -363,7 +363,7 @@ func (e *Engine) assignUUID(ctx context.Context, lv lvm.LogicalVolume, f *opened
 		return err
 	}
 	if id != f.tags.FS {
-		return fmt.Errorf("its file system should carry the UUID %s by now and has %s; it is taken anew", f.tags.FS, id)
+		return fmt.Errorf("its file system should carry the UUID %s by now and has %s; it is taken again", f.tags.FS, id)
 	}
 	e.after("set UUID")
 	return nil

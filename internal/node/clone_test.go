@@ -93,17 +93,17 @@ func TestCheckCopyable(t *testing.T) {
 		"larger":       {func(s *volume.Spec, _ *lvm.LogicalVolume, _ *volume.Tags) { s.Size *= 2 }, ""},
 		"unreferenced": {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Unreferenced }, ""},
 		"retained":     {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Retained }, ""},
-		"creating":     {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Creating }, "is not made yet"},
+		"creating":     {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Creating }, "is not created yet"},
 		"partly zeroed": {func(s *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) {
 			s.FSType, v.FSType, v.State, v.Zeroed = volume.Raw, volume.Raw, volume.Unreferenced, 1
-		}, "is not made yet"},
-		"half a copy":         {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { *v = halfTags() }, "is not made yet"},
+		}, "is not created yet"},
+		"half a copy":         {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { *v = halfTags() }, "is not created yet"},
 		"doomed":              {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Doomed }, "is being removed"},
 		"doomed by name":      {func(_ *volume.Spec, l *lvm.LogicalVolume, _ *volume.Tags) { l.Name = l.Name.Doomed() }, "is being removed"},
 		"encrypted":           {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.LUKS = v.FS }, "must both be encrypted, or neither"},
-		"another file system": {func(s *volume.Spec, _ *lvm.LogicalVolume, _ *volume.Tags) { s.FSType = volume.Ext4 }, "was made with xfs, and a copy of it cannot be ext4"},
+		"another file system": {func(s *volume.Spec, _ *lvm.LogicalVolume, _ *volume.Tags) { s.FSType = volume.Ext4 }, "was created with xfs, and a copy of it cannot be ext4"},
 		"not encrypted":       {func(s *volume.Spec, _ *lvm.LogicalVolume, _ *volume.Tags) { s.Encrypted = true }, "must both be encrypted, or neither"},
-		"another cluster's":   {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Cluster = "d" }, `was made for cluster "d", not for "c"`},
+		"another cluster's":   {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Cluster = "d" }, `was created for cluster "d", not for "c"`},
 		"no cluster's":        {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Cluster = "" }, `for cluster ""`},
 		"another tenant's":    {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Namespace = "db" }, `belongs to namespace "db", not to "shop"`},
 		"a replica":           {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Kind = volume.Dataset }, `is of kind "dataset"`},
@@ -185,7 +185,7 @@ func TestAdmitHalfACopy(t *testing.T) {
 	require.NoError(t, admit(cloneSpec(), half, ""))
 	grown := cloneSpec()
 	grown.Size *= 2
-	require.NoError(t, admit(grown, half, ""), "it is taken anew, in the size that is asked for")
+	require.NoError(t, admit(grown, half, ""), "it is taken again, in the size that is asked for")
 
 	plain := cloneSpec()
 	plain.CloneOf = ""

@@ -324,7 +324,7 @@ func TestCloneOfWrongSources(t *testing.T) {
 	mountFails(c, lvm.ErrNoVolume, "no empty volume is created instead")
 	half := tagsFor(s, volume.Creating)
 	m.half(s, half)
-	mountFails(c, ErrRefused, "is not made yet")
+	mountFails(c, ErrRefused, "is not created yet")
 	m.clear(s.Name)
 	m.unmount(m.mount(s, "a"))
 
@@ -333,7 +333,7 @@ func TestCloneOfWrongSources(t *testing.T) {
 	mountFails(other, ErrRefused, `belongs to namespace "default", not to "another"`)
 	other = c
 	other.Cluster = "another"
-	mountFails(other, ErrRefused, "was made for cluster")
+	mountFails(other, ErrRefused, "was created for cluster")
 	other = c
 	other.Size = s.Size - volume.MiB
 	mountFails(other, ErrRefused, "delete the claim of the copy and ask for more")

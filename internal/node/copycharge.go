@@ -33,7 +33,7 @@ func checkStoreCharge(r SnapshotRequest, origin lvm.LogicalVolume) error {
 	store, _ := volume.COWStore(origin.Size, origin.Extent, r.Reserve)
 	rounded, _ := volume.COWStore(origin.Shape.RoundUp(r.ContentSize(), origin.Extent), origin.Extent, r.Reserve)
 	if kept := max(r.Charged.RoundUp(max(origin.Extent, 1)), rounded); store > kept {
-		return refused("%s %q: its store takes %d bytes (%s), for that volume has a device of %s, and %d (%s) are kept for it: the device is larger than the claim's size, for example after an interrupted expansion; request that size in the claim, or use a VolumeSnapshotClass with less %s",
+		return refused("%s %q: its store takes %d bytes (%s), because that volume has a device of %s, and %d (%s) are kept for it: the device is larger than the claim's size, for example after an interrupted expansion; request that size in the claim, or use a VolumeSnapshotClass with less %s",
 			volume.OptionCloneOf, r.CloneOf, int64(store), store, origin.Size, int64(kept), kept, volume.OptionReserve)
 	}
 	return nil
@@ -42,18 +42,18 @@ func checkStoreCharge(r SnapshotRequest, origin lvm.LogicalVolume) error {
 // checkFullCopyCharge is checkCopyCharge for a full copy. A snapshot of a fixed volume may always be copied,
 // because nothing else restores it. It is pure.
 func checkFullCopyCharge(c *fullCopy, origin lvm.LogicalVolume) error {
-	if c.of.Fixed {
+	if c.sourceTags.Fixed {
 		return nil
 	}
 	return checkCopyCharge(c.spec, origin, c.size)
 }
 
 // checkCopyCharge refuses a copy that needs more of its pool than its claim is charged, beyond LVM's rounding.
-// That happens if the source was adopted, created by another class, or extended by a growth that was killed. of is
+// That happens if the source was adopted, created by another class, or extended by a growth that was killed. source is
 // the volume whose layout the copy gets. It is pure.
-func checkCopyCharge(spec volume.Spec, of lvm.LogicalVolume, takes volume.Bytes) error {
+func checkCopyCharge(spec volume.Spec, source lvm.LogicalVolume, takes volume.Bytes) error {
 	charged := spec.DeviceSize()
-	if takes <= of.Shape.RoundUp(charged, of.Extent) {
+	if takes <= source.Shape.RoundUp(charged, source.Extent) {
 		return nil
 	}
 	return refused("%s %q: a copy of it takes %d bytes and its claim is charged for %d; delete the claim of the copy and ask for %d or more",
@@ -76,7 +76,7 @@ func checkCopyLayout(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) erro
 	case snapshot && (thin || lv.Shape.Layout == ""):
 		return refused("%s is thin or has a layout that flexlvm does not support, so it cannot have a copy-on-write snapshot", what)
 	case !snapshot && (t.Kind != volume.Snapshot || lv.Origin == ""):
-		return refused("%s is no copy-on-write snapshot, and only of such a one a full copy is made, for it does not change", what)
+		return refused("%s is no copy-on-write snapshot; a full copy needs one, because it does not change", what)
 	case lv.Overflowed:
 		return refused("%s has overflowed: its source has overwritten more than it had room for, or the disk of its store has failed, so it holds nothing any more and cannot be restored; delete it, and give the next more room (%s of its VolumeSnapshotClass)", what, volume.OptionReserve)
 	}

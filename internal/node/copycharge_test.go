@@ -21,9 +21,9 @@ func TestFullCopyTakesNoMoreThanItIsCharged(t *testing.T) {
 	err := checkFullCopyCharge(&c, origin)
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorContains(t, err, `cloneOf "snap": a copy of it takes 1099511627776 bytes and its claim is charged for`)
-	c.of.Fixed = true
+	c.sourceTags.Fixed = true
 	require.NoError(t, checkFullCopyCharge(&c, origin), "it cannot ask for more")
-	c.of.Fixed = false
+	c.sourceTags.Fixed = false
 	c.spec.Size = c.spec.HeldBy(volume.TiB) + volume.Block
 	require.NoError(t, checkFullCopyCharge(&c, origin))
 }

@@ -271,7 +271,7 @@ func TestCopyOnWriteKilledAfterEveryStep(t *testing.T) {
 	m.clear(snap.Name)
 	half := volume.Tags{State: volume.Creating, FS: tagsOf(t, s.Name).FS, Size: s.Size, Namespace: "default", Cluster: cluster, Kind: volume.Snapshot}
 	m.half(snap, half)
-	require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), m.copyOf(snap, "copy", shapes[0], s.Size)), "is not made yet")
+	require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), m.copyOf(snap, "copy", shapes[0], s.Size)), "is not created yet")
 	m.snapshotNow(snap)
 
 	m.testFullCopyKilled(snap, sum)

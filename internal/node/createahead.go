@@ -23,10 +23,10 @@ func (e *Engine) CreateAhead(ctx context.Context, spec volume.Spec, wanted func(
 		return err
 	}
 	if spec.Kind != volume.Claim || spec.CloneOf != "" || spec.Namespace == "" {
-		return &volume.FieldError{Field: volume.OptionKind, Value: string(spec.Kind), Reason: "is not claim, or it is a copy, or the namespace is missing: only empty volumes of claims are made ahead"}
+		return &volume.FieldError{Field: volume.OptionKind, Value: string(spec.Kind), Reason: "is not claim, or it is a copy, or the namespace is missing: only empty volumes of claims are created ahead"}
 	}
 	if spec.Layout == volume.Directory {
-		return &volume.FieldError{Field: volume.OptionLayout, Value: string(spec.Layout), Reason: "is made by its first mount, and not ahead"}
+		return &volume.FieldError{Field: volume.OptionLayout, Value: string(spec.Layout), Reason: "is created by its first mount, not ahead of it"}
 	}
 	if spec.Encrypted {
 		return noKeyErr(spec.Group, spec.Name)

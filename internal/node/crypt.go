@@ -179,7 +179,7 @@ func wrongKey(d lvm.Device, err error) error {
 	if !errors.Is(err, luks.ErrWrongKey) {
 		return err
 	}
-	return fmt.Errorf("the key of volume %s/%s is wrong, and nothing was changed: the Secret that its PersistentVolume names must hold the key that it was made with (a copy: that of what it was copied from): %w", d.Group, d.Name, err)
+	return fmt.Errorf("the key of volume %s/%s is wrong, and nothing was changed: the Secret that its PersistentVolume names must hold the key that it was created with (for a copy, the key of its source): %w", d.Group, d.Name, err)
 }
 
 // resizeContainer grows the opened container of an encrypted volume to the size of its device.

@@ -74,7 +74,7 @@ func (p *directoryPool) read(n volume.Name) (lvm.LogicalVolume, directoryRecord,
 		if n.IsDoomed() { // its removal is complete except for the directory
 			_ = p.dropRecord(n, func(string) {})
 		}
-		if _, there := p.Lstat(volumePath(n)); errors.Is(there, fs.ErrNotExist) {
+		if _, lstatErr := p.Lstat(volumePath(n)); errors.Is(lstatErr, fs.ErrNotExist) {
 			return lvm.LogicalVolume{}, rec, fmt.Errorf("%w: %s in directory pool %s", lvm.ErrNoVolume, n, p.poolName())
 		}
 	}

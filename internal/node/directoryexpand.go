@@ -78,7 +78,7 @@ func (e *Engine) growDirectory(ctx context.Context, p *directoryPool, lv lvm.Log
 	}
 	e.after("write directory record")
 	if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, tags)); err != nil {
-		e.unrecorded(lv.Group, lv.Name, err) // the next mount writes it
+		e.logUnrecorded(lv.Group, lv.Name, err) // the next mount writes it
 	}
 	e.after("write record")
 	e.wakeDaemon() // as in expandLocked

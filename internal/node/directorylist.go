@@ -172,7 +172,7 @@ func (e *Engine) describeDirectory(p *directoryPool, n volume.Name, host, everyw
 func (o observedPool) problemEntry(lv lvm.LogicalVolume) (inventory.Volume, bool) {
 	why, what := o.pool.Directories.Unfit, "takes no new volumes"
 	if o.pool.VolumesUnknown() {
-		what = "cannot be looked into, so its volumes are not known"
+		what = "cannot be read, so its volumes are not known"
 	}
 	return inventory.Volume{
 		Group: lv.Group, GroupUUID: lv.GroupUUID, Name: lv.Name, UUID: lv.UUID, Allocated: lv.Takes(), Created: lv.Created,

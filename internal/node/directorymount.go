@@ -240,7 +240,7 @@ func (e *Engine) recordMountableDirectory(ctx context.Context, lv lvm.LogicalVol
 	rec, err := e.records.read(lv.Group, lv.Name)
 	if err != nil || rec.VolumeUUID != lv.UUID || rec.State != tags.State || rec.Size != tags.Size {
 		if tags.State != volume.Creating {
-			if err := e.flush(ctx, lv); err != nil { // the call that wrote the tags may have been killed before it synced them
+			if err := e.flushTags(ctx, lv); err != nil { // the call that wrote the tags may have been killed before it synced them
 				return tags, err
 			}
 		}
@@ -248,7 +248,7 @@ func (e *Engine) recordMountableDirectory(ctx context.Context, lv lvm.LogicalVol
 			if tags.State == volume.Creating {
 				return tags, fmt.Errorf("volume %s/%s is new and is not handed out before it is on record: %w; make room for it, or make the directory writable", lv.Group, lv.Name, err)
 			}
-			e.markUnrecorded(lv.Group, lv.Name, err)
+			e.writeEmptyRecord(lv.Group, lv.Name, err)
 		}
 		e.after("write record")
 	}

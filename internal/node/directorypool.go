@@ -62,7 +62,7 @@ func (p *directoryPool) poolName() volume.PoolName {
 // device, or some of its copies may be out of date (checkCopies). The error is lvm.ErrNoVolume if LVM shows that
 // there is no such pool.
 func (e *Engine) openPool(ctx context.Context, g volume.Group, n volume.Name) (*directoryPool, error) {
-	d, err := e.usable(ctx, g, n)
+	d, err := e.usableDevice(ctx, g, n)
 	if errors.Is(err, lvm.ErrSuspended) {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func poolNotFinished(pool volume.PoolName) string {
 func (e *Engine) recordPool(lv lvm.LogicalVolume, tags volume.DirectoryPool) {
 	rec := record{State: volume.Ready, VolumeUUID: lv.UUID, FS: tags.FS, Size: tags.Size, Kind: kindDirectories}
 	if err := e.records.write(lv.Group, lv.Name, rec); err != nil {
-		e.unrecorded(lv.Group, lv.Name, err)
+		e.logUnrecorded(lv.Group, lv.Name, err)
 	}
 }
 
@@ -136,7 +136,7 @@ func attachPool(d lvm.Device, n volume.Name) (*directoryPool, error) {
 	}
 	err = readJSON(p.Root, poolFile, &p.info)
 	if err == nil && p.info.VolumeUUID != d.VolumeUUID {
-		err = fmt.Errorf("%w: it says that it is on logical volume %s, and lies on %s", ErrDamaged, p.info.VolumeUUID, d.VolumeUUID)
+		err = fmt.Errorf("%w: it records logical volume %s, and is on %s", ErrDamaged, p.info.VolumeUUID, d.VolumeUUID)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open directory pool %s: %w; check it on the node, and restore it from a backup if it is no copy", p.poolName(), err), p.close())

@@ -77,7 +77,7 @@ func (p *directoryPool) shortfallMessage(short volume.Bytes, all map[quota.Proje
 			over = fmt.Sprintf(" (project %d has %s of %s)", id, u.Used, u.Limit.Size)
 		}
 	}
-	return fmt.Sprintf("directory pool %s has %s less free than its quotas promise: either a pod has taken files out of its quota, or exceeds it by ACLs%s, or XFS needs more for itself than was reckoned; find such files with `xfs_quota -x -c 'report -p'` and delete them, or enlarge the pool with `%s`", p.poolName(), short, over, p.poolName().CreateCommand())
+	return fmt.Sprintf("directory pool %s has %s less free than its quotas promise: either a pod has taken files out of its quota, or exceeds it by ACLs%s, or XFS needs more for itself than was estimated; find such files with `xfs_quota -x -c 'report -p'` and delete them, or enlarge the pool with `%s`", p.poolName(), short, over, p.poolName().CreateCommand())
 }
 
 // A kernelQuota is the quota that a volume should have, by its record.
@@ -101,7 +101,7 @@ func (p *directoryPool) recordedQuota(name volume.Name) (k kernelQuota, holds bo
 	}
 	var rec directoryRecord
 	if err := readJSON(p.Root, path.Join(volumePath(name), recordFile), &rec); err != nil {
-		if _, there := p.Lstat(volumePath(name)); errors.Is(there, fs.ErrNotExist) {
+		if _, lstatErr := p.Lstat(volumePath(name)); errors.Is(lstatErr, fs.ErrNotExist) {
 			return k, false, nil
 		}
 		return k, false, err

@@ -41,7 +41,7 @@ func (e *Engine) expand(ctx context.Context, spec volume.Spec, size volume.Bytes
 		return err
 	}
 	defer release()
-	if _, err := e.usable(ctx, spec.Group, spec.Name); errors.Is(err, lvm.ErrSuspended) {
+	if _, err := e.usableDevice(ctx, spec.Group, spec.Name); errors.Is(err, lvm.ErrSuspended) {
 		return err
 	}
 	return e.expandLocked(ctx, spec, size, luks.Key{})

@@ -71,7 +71,7 @@ func (k ext4Kind) setUUID(ctx context.Context, path, uuid string) error {
 	return ext4.SetUUID(ctx, k.host.Killable, path, uuid)
 }
 
-func (ext4Kind) mark(path string, tags volume.Tags) (written bool, err error) {
+func (ext4Kind) markUsed(path string, tags volume.Tags) (written bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return false, fmt.Errorf("open device: %w", err)

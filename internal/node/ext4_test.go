@@ -50,7 +50,7 @@ func TestExt4DeviceThatHoldsNothing(t *testing.T) {
 	require.ErrorIs(t, err, errNoFilesystem)
 	_, err = ext4Kind{}.usedAt(path, use{tags: tags})
 	require.ErrorIs(t, err, errNoFilesystem)
-	written, err := ext4Kind{}.mark(path, tags)
+	written, err := ext4Kind{}.markUsed(path, tags)
 	require.ErrorContains(t, err, "there are none of the file system")
 	require.False(t, written)
 	_, err = ext4Kind{}.uuid(path + "-gone")

@@ -34,10 +34,10 @@ type filesystem interface {
 	setUUID(ctx context.Context, path, uuid string) error
 	// mounted returns the operations on the mounted file system.
 	mounted(path string) mountedFilesystem
-	// mark writes a superblock, or a copy of one, that mkfs never writes, so that usedAt recognises the file
+	// markUsed writes a superblock, or a copy of one, that mkfs never writes, so that usedAt recognises the file
 	// system even if it was never mounted. It reports whether it wrote anything. XFS needs no mark: its first
 	// grow writes one.
-	mark(path string, tags volume.Tags) (bool, error)
+	markUsed(path string, tags volume.Tags) (bool, error)
 	// usedAt searches a device that may have lost its superblock, or data that mkfs wrote before the
 	// superblock, for evidence that it was in use as the volume of these tags, and returns the byte at which
 	// it is; the error wraps errNoFilesystem if there is none.
@@ -48,7 +48,7 @@ type filesystem interface {
 type mountedFilesystem interface {
 	// grow grows the file system to the size of its device, and lets inodes use that percentage of it, if the
 	// file system limits them. It is idempotent and never shrinks. Afterwards usedAt finds that the file
-	// system was in use, if mark was called before.
+	// system was in use, if markUsed was called before.
 	grow(root *os.File, device volume.Bytes, inodePercent int) error
 	// free returns how much space it has for data, regardless of quotas.
 	free(root *os.File) (volume.Bytes, error)

@@ -80,7 +80,7 @@ func (e *Engine) exists(ctx context.Context, spec volume.Spec) (bool, error) {
 // any doubt. A suspended device is the exception (lvm.ErrSuspended): LVM cannot help there, and may itself wait for
 // the device.
 func (e *Engine) openFromRecord(ctx context.Context, spec volume.Spec, key luks.Key) (openedVolume, error) {
-	d, err := e.usable(ctx, spec.Group, spec.Name)
+	d, err := e.usableDevice(ctx, spec.Group, spec.Name)
 	if errors.Is(err, lvm.ErrSuspended) {
 		return openedVolume{}, err
 	}
@@ -138,7 +138,7 @@ func (e *Engine) create(ctx context.Context, spec volume.Spec, key luks.Key) (op
 	}
 	endRetryTurn(ctx)
 	e.after("lvcreate")
-	d, err := e.usable(ctx, spec.Group, spec.Name)
+	d, err := e.usableDevice(ctx, spec.Group, spec.Name)
 	if err != nil {
 		return openedVolume{}, fmt.Errorf("LVM created %s/%s and its device cannot be used: %w", spec.Group, spec.Name, err)
 	}
@@ -199,8 +199,8 @@ func (e *Engine) openExisting(ctx context.Context, spec volume.Spec, key luks.Ke
 	}
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil && tags.State == volume.Creating && lv.Shape.Layout == volume.Thin {
-		if undelivered := e.flushPoolMessages(ctx, lv, tags); undelivered != nil {
-			return openedVolume{}, errors.Join(err, undelivered)
+		if flushErr := e.flushPoolMessages(ctx, lv, tags); flushErr != nil {
+			return openedVolume{}, errors.Join(err, flushErr)
 		}
 		d, err = e.activeDevice(ctx, lv)
 	}
@@ -210,16 +210,16 @@ func (e *Engine) openExisting(ctx context.Context, spec volume.Spec, key luks.Ke
 	f := openedVolume{device: d, tags: tags, key: key}
 	// A record that cannot be read counts as one of this volume, so that nothing is formatted; but it is not
 	// needed if the device holds the file system of the tags.
-	mayHoldData, unread := e.mayHoldData(lv, tags)
+	mayHoldData, recordErr := e.mayHoldData(lv, tags)
 	if f.content, err = e.openOrFormatContainer(ctx, spec, lv, f, mayHoldData); err != nil {
-		return f, errors.Join(err, unread)
+		return f, errors.Join(err, recordErr)
 	}
 	valid, err := checkFilesystem(lv, tags, f.content, mayHoldData)
 	switch {
 	case err != nil:
-		return f, errors.Join(err, unread)
-	case unread != nil:
-		e.log.WithError(unread).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("this node's record of the volume cannot be read and is rewritten")
+		return f, errors.Join(err, recordErr)
+	case recordErr != nil:
+		e.log.WithError(recordErr).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("this node's record of the volume cannot be read and is rewritten")
 	}
 	if valid && (tags.State != volume.Creating || mayHoldData) {
 		return f, nil
@@ -242,7 +242,7 @@ func (e *Engine) formatUnlessServed(ctx context.Context, spec volume.Spec, lv lv
 			return e.format(ctx, spec, f)
 		}
 	}
-	return e.mark(f) // the call that formatted it may have been killed before it marked it
+	return e.markUsed(f) // the call that formatted it may have been killed before it marked it
 }
 
 // mayHoldData is like isRecorded, but false for a raw block volume whose tags and record both say creating:
@@ -343,13 +343,13 @@ func (e *Engine) format(ctx context.Context, spec volume.Spec, f openedVolume) e
 		return err
 	}
 	e.after("mkfs")
-	return e.mark(f)
+	return e.markUsed(f)
 }
 
-// mark is the last step before a new file system is mounted for the first time: from here on mayFormat
+// markUsed is the last step before a new file system is mounted for the first time: from here on mayFormat
 // refuses it, because a pod may have had it.
-func (e *Engine) mark(f openedVolume) error {
-	written, err := f.content.mark(f.content.path, f.tags)
+func (e *Engine) markUsed(f openedVolume) error {
+	written, err := f.content.markUsed(f.content.path, f.tags)
 	if err != nil {
 		return err
 	}
@@ -370,7 +370,7 @@ func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.De
 
 // deviceOf returns the device of a volume, and calls activate for the volume if necessary.
 func (e *Engine) deviceOf(ctx context.Context, lv lvm.LogicalVolume, activate func(context.Context, lvm.LogicalVolume) error) (lvm.Device, error) {
-	d, err := e.usable(ctx, lv.Group, lv.Name)
+	d, err := e.usableDevice(ctx, lv.Group, lv.Name)
 	if errors.Is(err, lvm.ErrNoDevice) {
 		if lv.Skipped && !lv.Active {
 			return lvm.Device{}, fmt.Errorf("%w: LVM skips its activation, perhaps as a person wanted; %s", err, endsSkipping(lv))
@@ -383,7 +383,7 @@ func (e *Engine) deviceOf(ctx context.Context, lv lvm.LogicalVolume, activate fu
 			return lvm.Device{}, err
 		}
 		e.after("activate")
-		if d, err = e.usable(ctx, lv.Group, lv.Name); errors.Is(err, lvm.ErrNoDevice) {
+		if d, err = e.usableDevice(ctx, lv.Group, lv.Name); errors.Is(err, lvm.ErrNoDevice) {
 			err = fmt.Errorf("LVM has activated %s/%s and its device did not appear; run `vgmknodes %s`: %w", lv.Group, lv.Name, lv.Group, err)
 		}
 	}

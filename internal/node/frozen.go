@@ -115,7 +115,7 @@ func (e *Engine) thawLeft(ctx context.Context) error {
 // thaw thaws the file system of one volume, if that is still the same volume and in use: a frozen file
 // system stays in use even when it is no longer mounted anywhere.
 func (e *Engine) thaw(ctx context.Context, v frozen) error {
-	d, err := e.usable(ctx, v.Group, v.Name)
+	d, err := e.usableDevice(ctx, v.Group, v.Name)
 	if errors.Is(err, lvm.ErrNoDevice) || err == nil && d.VolumeUUID != v.UUID {
 		return nil
 	}

@@ -29,13 +29,13 @@ func notCopiedErr(spec volume.Spec) error {
 	return fmt.Errorf("%w: volume %s/%s begins as a full copy of snapshot %s, which the node daemon makes; this call is retried", ErrNotCopied, spec.Group, spec.Name, spec.CloneOf)
 }
 
-// fullCopy creates the volume of a thick spec as a byte-by-byte copy of a copy-on-write snapshot, as fast as
+// createFullCopy creates the volume of a thick spec as a byte-by-byte copy of a copy-on-write snapshot, as fast as
 // Config.WipeRate allows. No pod gets the volume before the copy is complete and on the disk. It then becomes
 // a volume of its own; an encrypted one does at its first mount, which brings the key.
 //
 // Killed before, it leaves a partial copy, which the next call discards. After every holdTime it yields the
 // volume's lock, for example to a call that releases the volume, which ends this one.
-func (e *Engine) fullCopy(ctx context.Context, spec volume.Spec) error {
+func (e *Engine) createFullCopy(ctx context.Context, spec volume.Spec) error {
 	c, err := e.openSnapshot(ctx, spec)
 	if err != nil {
 		// A copy whose data is complete no longer needs its source.
@@ -59,18 +59,18 @@ func (e *Engine) fullCopy(ctx context.Context, spec volume.Spec) error {
 
 // A fullCopy is a full copy in progress.
 type fullCopy struct {
-	spec   volume.Spec
-	from   *os.File // the snapshot's device; while it is open, LVM does not remove it
-	fromID string   // the snapshot's LVM UUID
-	of     volume.Tags
-	size   volume.Bytes // how much of the snapshot is copied
-	uuid   string       // of the new volume; empty before the first part
-	at     volume.Bytes
+	spec       volume.Spec
+	from       *os.File // the snapshot's device; while it is open, LVM does not remove it
+	fromID     string   // the snapshot's LVM UUID
+	sourceTags volume.Tags
+	size       volume.Bytes // how much of the snapshot is copied
+	uuid       string       // of the new volume; empty before the first part
+	at         volume.Bytes
 }
 
 // openSnapshot opens the snapshot that is to be copied.
 func (e *Engine) openSnapshot(ctx context.Context, spec volume.Spec) (c fullCopy, err error) {
-	err = e.withLock(ctx, spec.Group, spec.CloneOf, func() error {
+	err = e.withSourceLock(ctx, spec.Group, spec.CloneOf, func() error {
 		lv, tags, _, err := e.source(ctx, spec, luks.Key{})
 		if err != nil {
 			return err
@@ -83,7 +83,7 @@ func (e *Engine) openSnapshot(ctx context.Context, spec volume.Spec) (c fullCopy
 		if err != nil {
 			return err
 		}
-		c = fullCopy{spec: spec, fromID: lv.UUID, of: tags, size: tags.Copied(size)}
+		c = fullCopy{spec: spec, fromID: lv.UUID, sourceTags: tags, size: tags.Copied(size)}
 		origin, err := e.lvm.Volume(ctx, lv.Group, lv.Origin)
 		if err != nil {
 			return err
@@ -188,7 +188,7 @@ func (e *Engine) findOrCreateCopy(ctx context.Context, c *fullCopy) (lvm.Logical
 	lv, tags, err := e.lookUpAdmitted(ctx, c.spec)
 	if c.uuid != "" { // the copy continues
 		if err == nil && (lv.UUID != c.uuid || tags.Fill != volume.FillCopying) {
-			err = refused("volume %s/%s is another by now, or %s; this call copies no more into it", lv.Group, lv.Name, tags.State)
+			err = refused("volume %s/%s was replaced, or is %s; this call copies no more into it", lv.Group, lv.Name, tags.State)
 		}
 		return lv, tags, err
 	}
@@ -198,7 +198,7 @@ func (e *Engine) findOrCreateCopy(ctx context.Context, c *fullCopy) (lvm.Logical
 	if err != nil || tags.Clone == "" {
 		return lv, tags, err
 	}
-	if err := e.checkUnrecorded(lv); err != nil || tags.Fill == volume.FillCopied && tags.Clone == c.of.FS {
+	if err := e.checkUnrecorded(lv); err != nil || tags.Fill == volume.FillCopied && tags.Clone == c.sourceTags.FS {
 		return lv, tags, err
 	}
 	if err := e.removeIncomplete(ctx, c.spec, lv); err != nil {
@@ -214,16 +214,16 @@ func (e *Engine) createCopyVolume(ctx context.Context, c *fullCopy) (lvm.Logical
 	if err := e.checkGroupUUID(ctx, c.spec); err != nil {
 		return fail(err)
 	}
-	if err := checkGrowable(lvm.LogicalVolume{Group: c.spec.Group, Name: c.spec.CloneOf}, c.of, c.spec.Size); err != nil {
+	if err := checkGrowable(lvm.LogicalVolume{Group: c.spec.Group, Name: c.spec.CloneOf}, c.sourceTags, c.spec.Size); err != nil {
 		return fail(fmt.Errorf("copy snapshot: %w; or ask for a copy of no more than it has", err))
 	}
 	tags, err := newTags(c.spec)
 	if err != nil {
 		return fail(err)
 	}
-	tags.Clone, tags.Fill, tags.Fixed = c.of.FS, volume.FillCopying, c.of.Fixed
+	tags.Clone, tags.Fill, tags.Fixed = c.sourceTags.FS, volume.FillCopying, c.sourceTags.Fixed
 	if tags.LUKS != "" && tags.FSType == volume.Raw {
-		tags.Zeroed = c.of.Size.RoundUp(volume.Block) // finishRaw zeroes the rest, with the key
+		tags.Zeroed = c.sourceTags.Size.RoundUp(volume.Block) // finishRaw zeroes the rest, with the key
 	}
 	if err := e.lvm.Create(ctx, lvm.LogicalVolume{
 		Group: c.spec.Group, Name: c.spec.Name, Tags: tags.Strings(), Size: max(c.spec.DeviceSize(), c.size), Shape: c.spec.Shape(),

@@ -362,7 +362,7 @@ func (m *groupMaker) checkSameDisk(d volumegroup.Disk) error {
 		is = is || other.Path == d.Path && other.Size == d.Size
 	}
 	if devices > 1 {
-		return fmt.Errorf("%d devices say by now that they are %s; they may be paths to one disk (multipath), which is not taken", devices, d.ID)
+		return fmt.Errorf("%d devices now report that they are %s; they may be paths to one disk (multipath), which is not taken", devices, d.ID)
 	}
 	if !is {
 		return fmt.Errorf("%s is not disk %s any more; it is checked again", d.Path, d.ID)
@@ -383,7 +383,7 @@ func (m *groupMaker) pool(ctx context.Context, d volumegroup.Decision) error {
 	}
 	p := lvm.NewThinPool{Group: d.Declaration.Group, Name: d.Declaration.ThinPool, Size: d.Declaration.ThinSize}
 	if err := m.tools.makePool(ctx, p); err != nil {
-		return fmt.Errorf("the group is made, its thin pool is not: %w", err)
+		return fmt.Errorf("the group is created, its thin pool is not: %w", err)
 	}
 	m.after("make the thin pool")
 	made := m.ledger.Groups[d.Declaration.Name]

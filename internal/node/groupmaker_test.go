@@ -238,12 +238,12 @@ func TestDeclaredLoopThatIsNotMade(t *testing.T) {
 
 	h.fails = func(program, file string) error {
 		if program == "losetup" {
-			return fmt.Errorf("%s: flexlvm has not made it", file)
+			return fmt.Errorf("%s: flexlvm has not created it", file)
 		}
 		return nil
 	}
 	out, _ = h.run(0, declaredLoop())
 	require.Equal(t, volumegroup.Refused, out[0].State)
-	require.Contains(t, out[0].Message, "/srv/a.img: flexlvm has not made it")
+	require.Contains(t, out[0].Message, "/srv/a.img: flexlvm has not created it")
 	require.Empty(t, h.all)
 }

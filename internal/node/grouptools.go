@@ -74,8 +74,8 @@ func (h hostTools) checkBlank(ctx context.Context, device string) error {
 	if err != nil && !errors.Is(err, lvm.ErrOpen) {
 		return err
 	}
-	if full := disk.CheckZeroSamples(device); full != nil {
-		return full // permanent, unlike lvm.ErrOpen
+	if zeroErr := disk.CheckZeroSamples(device); zeroErr != nil {
+		return zeroErr // permanent, unlike lvm.ErrOpen
 	}
 	return err
 }

@@ -34,7 +34,7 @@ func (m *groupMaker) await(d *volumegroup.Decision) error {
 	if !m.now().Before(until) {
 		return nil
 	}
-	d.WaitReason = fmt.Sprintf("the group is not made yet, because of disk %s: %s; free it, or leave it out of spec.disks: at %s the group is made without it",
+	d.WaitReason = fmt.Sprintf("the group is not created yet, because of disk %s: %s; free it, or leave it out of spec.disks: at %s the group is created without it",
 		d.Refused[at].ID, d.Refused[at].Reason, until.UTC().Format(time.RFC3339))
 	d.Candidates = nil
 	return nil

@@ -54,7 +54,7 @@ func TestDiskThatIsBusyForAMoment(t *testing.T) {
 				require.Equal(t, volumegroup.Waiting, out[0].State, out[0].Message)
 				require.False(t, out[0].Changed)
 				require.Contains(t, out[0].Message, "because of disk serial-sdc: ")
-				require.Contains(t, out[0].Message, "at 2026-11-28T03:10:00Z the group is made without it")
+				require.Contains(t, out[0].Message, "at 2026-11-28T03:10:00Z the group is created without it")
 				require.Empty(t, h.groups)
 			}
 			for range 2 {

@@ -33,9 +33,9 @@ func (e *Engine) lookUpByName(ctx context.Context, g volume.Group, n volume.Name
 		return lv, poolsErr
 	}
 	for _, pool := range pools {
-		found, there := e.inPool(ctx, pool.Group, pool.Name, n)
-		if !errors.Is(there, lvm.ErrNoVolume) {
-			return found, there
+		found, inPoolErr := e.inPool(ctx, pool.Group, pool.Name, n)
+		if !errors.Is(inPoolErr, lvm.ErrNoVolume) {
+			return found, inPoolErr
 		}
 	}
 	return lv, err
@@ -84,8 +84,8 @@ func (e *Engine) retag(ctx context.Context, lv lvm.LogicalVolume, del, add []str
 	})
 }
 
-// flush makes the last change of a volume's tags durable.
-func (e *Engine) flush(ctx context.Context, lv lvm.LogicalVolume) error {
+// flushTags makes the last change of a volume's tags durable.
+func (e *Engine) flushTags(ctx context.Context, lv lvm.LogicalVolume) error {
 	if lv.Shape.Layout != volume.Directory {
 		return e.lvm.Flush(ctx, lv.Group, lv.Name)
 	}
@@ -105,7 +105,7 @@ func (e *Engine) renameVolume(ctx context.Context, lv lvm.LogicalVolume, to volu
 			return err
 		}
 		if now.UUID != lv.UUID {
-			return fmt.Errorf("rename volume %s/%s: it is another by now; try again", lv.Group, lv.Name)
+			return fmt.Errorf("rename volume %s/%s: it was replaced; try again", lv.Group, lv.Name)
 		}
 		if err := p.Rename(volumePath(lv.Name), volumePath(to)); err != nil {
 			return fmt.Errorf("rename volume %s/%s: %w", lv.Group, lv.Name, err)
@@ -125,7 +125,7 @@ func (e *Engine) removeVolume(ctx context.Context, lv lvm.LogicalVolume) error {
 			return err
 		}
 		if now.UUID != lv.UUID || !lv.Name.IsDoomed() {
-			return fmt.Errorf("remove volume %s/%s: it is another by now, or was not given up; try again", lv.Group, lv.Name)
+			return fmt.Errorf("remove volume %s/%s: it was replaced, or was not given up; try again", lv.Group, lv.Name)
 		}
 		// flexlvm starts no mount of a doomed volume, but others may.
 		if now.Open, err = p.inUse(lv.Name); err != nil {

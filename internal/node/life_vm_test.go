@@ -114,7 +114,7 @@ func TestLateMountMakesNothing(t *testing.T) {
 	for range 2 {
 		err := m.tryMount(s, m.target("a"))
 		require.ErrorIs(t, err, ErrRefused)
-		require.ErrorContains(t, err, "is not made again")
+		require.ErrorContains(t, err, "is not created again")
 		require.Empty(t, lvs())
 	}
 	// A mount that comes after its volume was removed creates nothing either.

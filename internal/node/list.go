@@ -45,7 +45,7 @@ func (e *Engine) describeAll(ctx context.Context, lvs []lvm.LogicalVolume, copie
 	}
 	trimmed, err := e.readTrimmed()
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		e.log.WithError(err).Warn("when volumes were trimmed is not known")
+		e.log.WithError(err).Warn("the record of trim times cannot be read")
 	}
 	outdated := e.outdatedCopies(ctx, lvs)
 	all := make([]inventory.Volume, 0, len(lvs))

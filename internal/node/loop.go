@@ -178,7 +178,7 @@ func (e *Engine) loopFile(want volumegroup.Loop) (loop.File, error) {
 		}
 	}
 	if unread != nil {
-		return loop.File{}, fmt.Errorf("no other file is made or recorded meanwhile: %w", unread) // the unreadable record may be of this file
+		return loop.File{}, fmt.Errorf("no other file is created or recorded meanwhile: %w", unread) // the unreadable record may be of this file
 	}
 	f, err := loop.Read(want.File)
 	if errors.Is(err, os.ErrNotExist) {
@@ -209,7 +209,7 @@ func (e *Engine) loopFile(want volumegroup.Loop) (loop.File, error) {
 
 func sameSize(f loop.File, want volumegroup.Loop) error {
 	if f.Size != want.Size {
-		return fmt.Errorf("file %s was made for a device of %s, and %s are asked for; its size is not changed", f.Path, f.Size, want.Size)
+		return fmt.Errorf("file %s was created for a device of %s, and %s are asked for; its size is not changed", f.Path, f.Size, want.Size)
 	}
 	return nil
 }
@@ -222,10 +222,10 @@ func (e *Engine) loopRecord(f loop.File) string {
 func (e *Engine) attachLoop(f loop.File) (loop.Device, error) {
 	now, err := loop.Read(f.Path)
 	if errors.Is(err, os.ErrNotExist) {
-		return loop.Device{}, fmt.Errorf("file %s of loop device %s is gone, and what was on it; it is not made again: bring it back, or remove %s if nobody needs it", f.Path, f.ID, e.loopRecord(f))
+		return loop.Device{}, fmt.Errorf("file %s of loop device %s is gone, and so are its contents; it is not created again: restore it, or remove %s if nobody needs it", f.Path, f.ID, e.loopRecord(f))
 	}
 	if err == nil && now != f {
-		err = fmt.Errorf("file %s is loop device %s, and was %s; it is not attached: bring that back, or remove %s if nobody needs it", f.Path, now.ID, f.ID, e.loopRecord(f))
+		err = fmt.Errorf("file %s is loop device %s, and was %s; it is not attached: restore that, or remove %s if nobody needs it", f.Path, now.ID, f.ID, e.loopRecord(f))
 	}
 	if err != nil {
 		return loop.Device{}, err
@@ -267,7 +267,7 @@ func (e *Engine) loopFiles() ([]loop.File, error) {
 			err = fmt.Errorf("it is about %q", f.ID)
 		}
 		if err != nil {
-			unread = append(unread, fmt.Errorf("read what loop devices there are: %s: %w; mend it, or remove it if nobody needs that device", file, err))
+			unread = append(unread, fmt.Errorf("read what loop devices there are: %s: %w; correct it, or remove it if nobody needs that device", file, err))
 			continue
 		}
 		all = append(all, f)

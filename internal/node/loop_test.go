@@ -36,7 +36,7 @@ func TestOneUnreadableLoopRecord(t *testing.T) {
 	_, err = e.loopFile(volumegroup.Loop{File: path, Size: 64 * volume.MiB})
 	require.NoError(t, err, "its own record can be read")
 	_, err = e.loopFile(volumegroup.Loop{File: filepath.Join(dir, "b.img"), Size: 64 * volume.MiB})
-	require.ErrorContains(t, err, "mend it, or remove it")
+	require.ErrorContains(t, err, "correct it, or remove it")
 	require.NoFileExists(t, filepath.Join(dir, "b.img"))
 }
 

@@ -102,7 +102,7 @@ func TestLoopGroupThatIsRefused(t *testing.T) {
 		require.Empty(t, groupDevices())
 	}
 	require.NoError(t, os.WriteFile(d.Loop.File, []byte("a person's"), 0o600))
-	refused("flexlvm has not made it")
+	refused("flexlvm has not created it")
 	text, err := os.ReadFile(d.Loop.File)
 	require.NoError(t, err)
 	require.Equal(t, "a person's", string(text))
@@ -124,7 +124,7 @@ func TestLoopGroupThatIsRefused(t *testing.T) {
 
 	m.dropLoops(dir)
 	require.ErrorContains(t, m.AttachLoops(m.ctx()), "is gone")
-	refused("it is not made again")
+	refused("it is not created again")
 	require.NoFileExists(t, d.Loop.File)
 	require.NoError(t, os.Remove(m.loopRecord(device.File)))
 	out, device, err := m.MakeLoopGroup(m.ctx(), d)

@@ -34,7 +34,7 @@ func containerOf(d lvm.Device, tags volume.Tags) (dm.Mapping, error) {
 		return dm.Mapping{}, err
 	}
 	if m.Name != cryptName(d, tags) || m.UUID != tags.LUKS {
-		return dm.Mapping{}, fmt.Errorf("%w: on volume %s/%s stands the mapping %s of the encrypted volume %s, and it should be %s; check it with `cryptsetup status %s`, and close it", ErrDamaged, d.Group, d.Name, m.Name, m.UUID, tags.LUKS, m.Name)
+		return dm.Mapping{}, fmt.Errorf("%w: volume %s/%s has the mapping %s of the encrypted volume %s; expected %s; check it with `cryptsetup status %s`, and close it", ErrDamaged, d.Group, d.Name, m.Name, m.UUID, tags.LUKS, m.Name)
 	}
 	return m, nil
 }
@@ -79,7 +79,7 @@ func publishedMapping(d lvm.Device, tags volume.Tags) (dm.Mapping, error) {
 		return dm.Mapping{}, err
 	}
 	if want := dm.BlockName(d.VolumeUUID); m.Name != want {
-		return dm.Mapping{}, fmt.Errorf("%w: on volume %s/%s stands the mapping %s, and it should be %s; check it with `dmsetup table %s`", ErrDamaged, d.Group, d.Name, m.Name, want, m.Name)
+		return dm.Mapping{}, fmt.Errorf("%w: volume %s/%s has the mapping %s; expected %s; check it with `dmsetup table %s`", ErrDamaged, d.Group, d.Name, m.Name, want, m.Name)
 	}
 	return m, nil
 }
@@ -260,13 +260,13 @@ func (e *Engine) removeEmptyMapping(ctx context.Context, m dm.Mapping) error {
 		// The volume was inactive or gone when the devices were listed, so no call was creating the mapping. A call that has
 		// activated the volume since fails if it loses its mapping here, and is retried.
 	}
-	_, onNothing := dm.ByNumber(dm.Sys, m.Number)
-	if !errors.Is(onNothing, dm.ErrOnNothing) {
+	_, lookErr := dm.ByNumber(dm.Sys, m.Number)
+	if !errors.Is(lookErr, dm.ErrOnNothing) {
 		return nil // it is gone or complete by now
 	}
 	removed, err := dm.RemoveEmpty(ctx, e.host.Unkillable, m.Name)
 	if err == nil && !removed {
-		err = onNothing
+		err = lookErr
 	}
 	return err
 }

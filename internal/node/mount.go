@@ -82,11 +82,11 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, r MountRequest, gi
 		return e.explainGroup(ctx, spec, e.mountDirectory(ctx, spec, t, r))
 	}
 	if now := e.givenUpAt(spec); !now.IsZero() && !now.Equal(givenUp) {
-		return refused("volume %s/%s was given up while this call waited, and is not made for it; one that comes now gets it", spec.Group, spec.Name)
+		return refused("volume %s/%s was given up while this call waited, so this call does not create it; a new call will", spec.Group, spec.Name)
 	}
 	err = e.findAndMount(ctx, spec, t, r)
 	if err != nil && (spec.Encrypted || spec.FSType == volume.Raw) {
-		if d, gone := lvm.FindDevice(spec.Group, spec.Name); gone == nil {
+		if d, findErr := lvm.FindDevice(spec.Group, spec.Name); findErr == nil {
 			e.closeAfter(ctx, d)
 		}
 	}

@@ -171,7 +171,7 @@ func TestMountsThatAreRefused(t *testing.T) {
 	}{
 		"namespace":   {func(s *volume.Spec) { s.Namespace = "thief" }, `belongs to namespace "default", not to "thief"`},
 		"no ns":       {func(s *volume.Spec) { s.Namespace = "" }, "namespace: is required"},
-		"cluster":     {func(s *volume.Spec) { s.Cluster = "another" }, "was made for cluster"},
+		"cluster":     {func(s *volume.Spec) { s.Cluster = "another" }, "was created for cluster"},
 		"kind":        {func(s *volume.Spec) { s.Kind = volume.Dataset }, `is of kind "claim"`},
 		"group UUID":  {func(s *volume.Spec) { s.GroupUUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S" }, "is another one"},
 		"larger size": {func(s *volume.Spec) { s.Size++ }, "holds only 67108864 bytes"},

@@ -38,27 +38,27 @@ func mountedAt(g volume.Group, n volume.Name, path string) (lvm.Device, error) {
 // block volume that is published somewhere else: kubelet (1.37) remembers one path for each volume, the path of
 // the last pod that got the device, and requests growth at that path even after that pod has ended.
 func mountedOrPublished(g volume.Group, n volume.Name, path string) (lvm.Device, error) {
-	d, notMounted := mountedAt(g, n, path)
-	if !errors.Is(notMounted, ErrNotMounted) {
-		return d, notMounted
+	d, mountedErr := mountedAt(g, n, path)
+	if !errors.Is(mountedErr, ErrNotMounted) {
+		return d, mountedErr
 	}
 	points, err := mount.At(path)
 	if err != nil {
 		return lvm.Device{}, err
 	}
 	if len(points) > 0 {
-		return lvm.Device{}, notMounted
+		return lvm.Device{}, mountedErr
 	}
 	d, err = lvm.FindDevice(g, n)
 	if errors.Is(err, lvm.ErrNoDevice) {
-		return lvm.Device{}, notMounted
+		return lvm.Device{}, mountedErr
 	}
 	if err != nil {
 		return lvm.Device{}, err
 	}
 	published, err := isPublished(d)
 	if err == nil && !published {
-		err = notMounted
+		err = mountedErr
 	}
 	return d, err
 }

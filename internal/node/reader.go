@@ -15,7 +15,7 @@ import (
 var ErrNoReplica = errors.New("no replica")
 
 func noReplicaErr(spec volume.Spec, why string) error {
-	return fmt.Errorf("%w: this node has none of dataset %s/%s: %s; it was evicted, has moved, or is not made yet. Delete the pod, so that the scheduler sends it to a node that has one (label flexlvm.io/%s), or wait until there is one here",
+	return fmt.Errorf("%w: this node has none of dataset %s/%s: %s; it was evicted, has moved, or is not created yet. Delete the pod, so that the scheduler sends it to a node that has one (label flexlvm.io/%s), or wait until there is one here",
 		ErrNoReplica, spec.Group, spec.Name, why, spec.Name)
 }
 

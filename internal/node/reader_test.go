@@ -79,7 +79,7 @@ func TestAdmitReaders(t *testing.T) {
 		"doomed":          {func(_ *volume.Spec, t *volume.Tags) { t.State = volume.Doomed }, ErrNoReplica, "being taken back"},
 		"retained":        {func(_ *volume.Spec, t *volume.Tags) { t.State = volume.Retained }, ErrRefused, "is retained"},
 		"another tenant":  {func(s *volume.Spec, _ *volume.Tags) { s.Namespace = "thief" }, ErrRefused, `belongs to namespace "team"`},
-		"another cluster": {func(s *volume.Spec, _ *volume.Tags) { s.Cluster = "d" }, ErrRefused, "was made for cluster"},
+		"another cluster": {func(s *volume.Spec, _ *volume.Tags) { s.Cluster = "d" }, ErrRefused, "was created for cluster"},
 		"a claim's":       {func(_ *volume.Spec, t *volume.Tags) { t.Kind = volume.Claim }, ErrRefused, `is of kind "claim"`},
 	} {
 		s, tags := readerSpec(), replicaTags()

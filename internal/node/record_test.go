@@ -46,7 +46,7 @@ func TestRecordsThatAreTorn(t *testing.T) {
 		tags := sourceTags()
 		tags.State = volume.Creating
 		_, err = e.ensureSettled(t.Context(), lv, tags)
-		require.ErrorContains(t, err, "its next mount writes it anew", name)
+		require.ErrorContains(t, err, "its next mount writes it again", name)
 		tags.State = volume.Ready
 		got, err := e.ensureSettled(t.Context(), lv, tags)
 		require.NoError(t, err, "a volume that is ready is settled, whatever its record is")

@@ -40,7 +40,7 @@ func (e *Engine) recordMountable(ctx context.Context, f openedVolume) error {
 		case e.recordedSmaller(f):
 			return fmt.Errorf("volume %s/%s is not handed out before its size is on record, or its next mount would be smaller: %w; make room for it, or make the directory writable", g, n, err)
 		default:
-			e.markUnrecorded(g, n, err)
+			e.writeEmptyRecord(g, n, err)
 		}
 	}
 	if f.tags.State == volume.Creating && (e.settle == nil || f.tags.LUKS != "" || f.tags.FSType == volume.Raw) {
@@ -53,19 +53,19 @@ func (e *Engine) recordMountable(ctx context.Context, f openedVolume) error {
 // reason to refuse the mount.
 func (e *Engine) touch(g volume.Group, n volume.Name) {
 	if err := e.records.touch(g, n, e.now()); err != nil {
-		e.unrecorded(g, n, err)
+		e.logUnrecorded(g, n, err)
 	}
 }
 
-// markUnrecorded writes an empty record in place of one that could not be written and is not needed for
+// writeEmptyRecord writes an empty record in place of one that could not be written and is not needed for
 // safety, and logs the error. An empty record still shows that the volume existed, and fits on most full
 // disks.
-func (e *Engine) markUnrecorded(g volume.Group, n volume.Name, err error) {
-	e.unrecorded(g, n, errors.Join(err, e.records.writeEmpty(g, n)))
+func (e *Engine) writeEmptyRecord(g volume.Group, n volume.Name, err error) {
+	e.logUnrecorded(g, n, errors.Join(err, e.records.writeEmpty(g, n)))
 }
 
-// unrecorded logs a failed write of a volume's record that is not needed for safety.
-func (e *Engine) unrecorded(g volume.Group, n volume.Name, err error) {
+// logUnrecorded logs a failed write of a volume's record that is not needed for safety.
+func (e *Engine) logUnrecorded(g volume.Group, n volume.Name, err error) {
 	e.log.WithError(err).WithField("volume", string(g)+"/"+string(n)).
 		Warn("this node's record of the volume could not be written; make room in its directory, or make that writable")
 }
@@ -83,7 +83,7 @@ func (e *Engine) makeReady(ctx context.Context, lv lvm.LogicalVolume, t volume.T
 	if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, t)); err != nil {
 		// A mount goes by a record in state creating as by a ready one. Of a raw block volume it asks LVM
 		// (record.mountable).
-		e.unrecorded(lv.Group, lv.Name, err)
+		e.logUnrecorded(lv.Group, lv.Name, err)
 		return nil
 	}
 	e.after("record ready")
@@ -128,7 +128,7 @@ func (e *Engine) ensureSettled(ctx context.Context, lv lvm.LogicalVolume, tags v
 	}
 	recorded, err := e.isRecorded(lv)
 	if err != nil {
-		return tags, fmt.Errorf("%w; its next mount writes it anew", err)
+		return tags, fmt.Errorf("%w; its next mount writes it again", err)
 	}
 	if !recorded || e.givenUpUnzeroed(lv, tags) {
 		return tags, nil

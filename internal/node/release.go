@@ -40,7 +40,7 @@ func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d volume
 	}
 	if tags.State == to {
 		// A killed call may have left the tags in the disk's cache.
-		return e.flush(ctx, lv)
+		return e.flushTags(ctx, lv)
 	}
 	if !volume.MayMove(tags.State, to, volume.ByRelease) {
 		return refused("volume %s is %s and cannot become %s", ref, tags.State, to)

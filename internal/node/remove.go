@@ -57,7 +57,7 @@ func (e *Engine) lookUpOwned(ctx context.Context, ref Ref, now volume.Name) (lvm
 		return lv, tags, err
 	}
 	if tags.Cluster != ref.Cluster {
-		return lv, tags, refused("volume %s was made for cluster %q, not for %q", ref, tags.Cluster, ref.Cluster)
+		return lv, tags, refused("volume %s was created for cluster %q, not for %q", ref, tags.Cluster, ref.Cluster)
 	}
 	return lv, tags, nil
 }
@@ -65,7 +65,7 @@ func (e *Engine) lookUpOwned(ctx context.Context, ref Ref, now volume.Name) (lvm
 // checkUUID refuses a volume whose UUID is not the UUID of the ref, if that has one.
 func (r Ref) checkUUID(lv lvm.LogicalVolume) error {
 	if r.UUID != "" && r.UUID != lv.UUID {
-		return refused("volume %s is another by now: its UUID is %s, and %s is meant", r, lv.UUID, r.UUID)
+		return refused("volume %s was replaced: its UUID is %s; expected %s", r, lv.UUID, r.UUID)
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (e *Engine) commitRemoval(ctx context.Context, ref Ref) (bool, error) {
 		return false, err
 	}
 	e.after("remove record")
-	if err := e.markDoomed(ctx, ref, lv, tags); err != nil {
+	if err := e.tagDoomed(ctx, ref, lv, tags); err != nil {
 		return false, err
 	}
 	if err := e.renameVolume(ctx, lv, ref.Name.Doomed()); err != nil {
@@ -157,7 +157,7 @@ func (e *Engine) finishRemoval(ctx context.Context, ref Ref) error {
 	if lv.HasSnapshots {
 		return hasSnapshotsErr(ref)
 	}
-	if err := e.markDoomed(ctx, ref, lv, tags); err != nil {
+	if err := e.tagDoomed(ctx, ref, lv, tags); err != nil {
 		return err
 	}
 	if tags.Wipe != volume.WipeNone {
@@ -180,9 +180,9 @@ func (e *Engine) finishRemoval(ctx context.Context, ref Ref) error {
 	return errors.Join(e.removeNotes(lv.UUID), e.records.remove(lv.Group, lv.Name))
 }
 
-// markDoomed tags as doomed a volume that is being removed, or whose name says so. A directory volume needs
+// tagDoomed tags as doomed a volume that is being removed, or whose name says so. A directory volume needs
 // no tag: its doomed name is enough.
-func (e *Engine) markDoomed(ctx context.Context, ref Ref, lv lvm.LogicalVolume, tags volume.Tags) error {
+func (e *Engine) tagDoomed(ctx context.Context, ref Ref, lv lvm.LogicalVolume, tags volume.Tags) error {
 	directory := lv.Shape.Layout == volume.Directory
 	switch {
 	case tags.State == volume.Doomed:
@@ -192,9 +192,9 @@ func (e *Engine) markDoomed(ctx context.Context, ref Ref, lv lvm.LogicalVolume, 
 			return nil
 		}
 	case directory:
-		return refused("volume %s lies among those that are being removed and is %s; correct its record (%s)", ref, tags.State, recordOf(lv))
+		return refused("volume %s is in the pool's directory of volumes being removed and is %s; correct its record (%s)", ref, tags.State, recordOf(lv))
 	default:
-		return refused("volume %s carries the name of one that is being removed and is %s; put its tags right, or rename it (`lvrename %s %s %s`)",
+		return refused("volume %s has the name of a volume that is being removed and is %s; correct its tags, or rename it (`lvrename %s %s %s`)",
 			ref, tags.State, ref.Group, lv.Name, ref.Name)
 	}
 	if err := e.retag(ctx, lv, []string{tags.State.Tag()}, []string{volume.Doomed.Tag()}); err != nil {

@@ -105,7 +105,7 @@ func inspectForRemoval(ref Ref, seen lvm.Overview) (one batchItem, joins bool, e
 		return one, false, err
 	}
 	if one.tags.Cluster != ref.Cluster {
-		return one, false, refused("volume %s was made for cluster %q, not for %q", ref, one.tags.Cluster, ref.Cluster)
+		return one, false, refused("volume %s was created for cluster %q, not for %q", ref, one.tags.Cluster, ref.Cluster)
 	}
 	if err := checkRemovable(ref, one.lv, one.tags); err != nil {
 		return one, false, err

@@ -72,7 +72,7 @@ func endRetryTurn(ctx context.Context) {
 func (e *Engine) daemonMayRun() bool {
 	held, err := e.locks.Held(daemonLock())
 	if err != nil {
-		e.log.WithError(err).Warn("cannot tell whether a node daemon is at work")
+		e.log.WithError(err).Warn("cannot determine whether a node daemon is running")
 	}
 	return held || err != nil
 }

@@ -41,7 +41,7 @@ func (e *Engine) SetStateOf(ctx context.Context, ref Ref, fs string, to volume.S
 	return e.setState(ctx, ref.Group, ref.Name, to, find, func(lv lvm.LogicalVolume, tags volume.Tags) error {
 		switch {
 		case tags.Cluster != ref.Cluster:
-			return refused("volume %s was made for cluster %q, not for %q", ref, tags.Cluster, ref.Cluster)
+			return refused("volume %s was created for cluster %q, not for %q", ref, tags.Cluster, ref.Cluster)
 		case tags.FS != fs:
 			return refused("volume %s holds the file system %s, and %s is meant", ref, tags.FS, fs)
 		}
@@ -72,7 +72,7 @@ func (e *Engine) setState(ctx context.Context, g volume.Group, n volume.Name, to
 	if tags.State != to {
 		err = e.writeState(ctx, lv, tags, to)
 	} else {
-		err = e.flush(ctx, lv) // a killed call may have left the tags in the disk's cache
+		err = e.flushTags(ctx, lv) // a killed call may have left the tags in the disk's cache
 	}
 	if err != nil {
 		return inventory.Volume{}, err
@@ -94,7 +94,7 @@ func checkStateChange(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) e
 	ref := Ref{Group: lv.Group, Name: lv.Name}
 	switch {
 	case to != volume.Ready && to != volume.Retained && to != volume.Unreferenced:
-		return fmt.Errorf("change state of volume %s: %s is no state that a person gives", ref, to)
+		return fmt.Errorf("change state of volume %s: state %s cannot be requested", ref, to)
 	case tags.State == volume.Creating && to != volume.Unreferenced:
 		return refused("volume %s is creating: no pod has ever mounted it, so it holds nothing; forget it if nobody needs it", ref)
 	case tags.Adopting && to != volume.Retained:

@@ -110,15 +110,15 @@ func (e *Engine) takeSnapshot(ctx context.Context, r SnapshotRequest) (inventory
 	if err := e.checkGroupUUID(ctx, r.Spec); err != nil {
 		return inventory.Volume{}, err
 	}
-	err := e.withLock(ctx, r.Group, r.CloneOf, func() error {
-		origin, of, c, err := e.snapshotSource(ctx, r)
+	err := e.withSourceLock(ctx, r.Group, r.CloneOf, func() error {
+		origin, sourceTags, c, err := e.snapshotSource(ctx, r)
 		if err != nil {
 			return err
 		}
-		if err := flush(origin, c); err != nil {
+		if err := writeBack(origin, c); err != nil {
 			return err
 		}
-		_, err = e.takeCopy(ctx, r.Spec, origin, of)
+		_, err = e.takeCopy(ctx, r.Spec, origin, sourceTags)
 		return err
 	})
 	if err != nil {
@@ -159,7 +159,7 @@ func (e *Engine) finishSnapshot(ctx context.Context, spec volume.Spec) (inventor
 // isTaken refuses a copy-on-write snapshot that LVM shows as something else, or as overflowed. It is pure.
 func isTaken(spec volume.Spec, lv lvm.LogicalVolume) error {
 	if spec.CopyOnWrite() && (lv.Origin != spec.CloneOf || lv.Overflowed) {
-		return fmt.Errorf("take snapshot %s/%s: LVM shows it as %s; it is taken anew", spec.Group, spec.Name, snapshotNow(lv))
+		return fmt.Errorf("take snapshot %s/%s: LVM shows it as %s; it is taken again", spec.Group, spec.Name, snapshotNow(lv))
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func TestASnapshotThatWasGivenUpIsTakenAgain(t *testing.T) {
 	ref.Kind = volume.Claim
 	require.NoError(t, e.Release(t.Context(), ref, volume.Unreferenced, volume.Disposal{}))
 	_, err = e.MakeSnapshot(t.Context(), SnapshotRequest{Spec: spec}, stillWanted)
-	require.ErrorContains(t, err, "is not made again", "a claim's volume had that name")
+	require.ErrorContains(t, err, "is not created again", "a claim's volume had that name")
 }
 
 func TestIsSnapshot(t *testing.T) {
@@ -88,7 +88,7 @@ func TestIsSnapshot(t *testing.T) {
 		"being removed":       {func(_ *volume.Spec, v *volume.Tags) { v.State = volume.Doomed }, "it was deleted"},
 		"a claim's volume":    {func(_ *volume.Spec, v *volume.Tags) { v.Kind = volume.Claim }, `is of kind "claim"`},
 		"another tenant's":    {func(_ *volume.Spec, v *volume.Tags) { v.Namespace = "db" }, `belongs to namespace "db", not to "shop"`},
-		"another cluster's":   {func(_ *volume.Spec, v *volume.Tags) { v.Cluster = "d" }, `was made for cluster "d"`},
+		"another cluster's":   {func(_ *volume.Spec, v *volume.Tags) { v.Cluster = "d" }, `was created for cluster "d"`},
 		"not encrypted":       {func(s *volume.Spec, _ *volume.Tags) { s.Encrypted = true }, "is not encrypted"},
 		"in another group":    {func(s *volume.Spec, _ *volume.Tags) { s.GroupUUID = "other" }, "is another one"},
 	} {

@@ -123,7 +123,7 @@ func TestSnapshotKilledAfterEveryStep(t *testing.T) {
 	for die := 1; die <= 3; die++ {
 		m.clear(snap.Name)
 		require.True(t, call{Dir: m.dir, Verb: "snapshot", Spec: snap, Die: 1}.run(t))
-		require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), c), "is not made yet")
+		require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), c), "is not created yet")
 		require.True(t, call{Dir: m.dir, Verb: "snapshot", Spec: snap, Die: die}.run(t))
 		_, err := m.MakeSnapshot(m.ctx(), SnapshotRequest{Spec: snap}, stillWanted)
 		require.NoError(t, err)

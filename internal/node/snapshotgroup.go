@@ -50,7 +50,7 @@ func checkGroupRequests(requests []SnapshotRequest) error {
 	if len(requests) == 0 {
 		return &volume.FieldError{Field: "snapshots", Reason: "are missing: a group is of one volume at least"}
 	}
-	of := map[string]bool{}
+	seen := map[string]bool{}
 	for _, r := range requests {
 		if err := checkSnapshot(r.Spec); err != nil {
 			return err
@@ -58,13 +58,13 @@ func checkGroupRequests(requests []SnapshotRequest) error {
 		source := Ref{Group: r.Group, Name: r.CloneOf}.String()
 		switch {
 		case r.FSType == volume.Raw:
-			return refused("volume %s is a device without a file system, and nothing but its pod can hold still what is written to it; leave its claim out of the group, and snapshot it by itself", source)
+			return refused("volume %s is a device without a file system, and flexlvm cannot freeze writes to it; leave its claim out of the group, and snapshot it by itself", source)
 		case r.Namespace != requests[0].Namespace:
 			return refused("volume %s belongs to namespace %q and volume %s to %q; a group is of one namespace", source, r.Namespace, requests[0].CloneOf, requests[0].Namespace)
-		case of[source]:
+		case seen[source]:
 			return refused("volume %s is in the group twice", source)
 		}
-		of[source] = true
+		seen[source] = true
 	}
 	return nil
 }
@@ -77,14 +77,14 @@ type snapshotGroup struct {
 
 // A member is a snapshot of a group and its source.
 type member struct {
-	request SnapshotRequest
-	givenUp time.Time
-	lv      lvm.LogicalVolume // of the snapshot, if it exists
-	state   volume.State      // of the snapshot; empty if it does not exist
-	origin  lvm.LogicalVolume
-	of      volume.Tags // of the origin
-	content content
-	fs      *mount.Attached // of the origin, if it is in use
+	request    SnapshotRequest
+	givenUp    time.Time
+	lv         lvm.LogicalVolume // of the snapshot, if it exists
+	state      volume.State      // of the snapshot; empty if it does not exist
+	origin     lvm.LogicalVolume
+	sourceTags volume.Tags // of the origin
+	content    content
+	fs         *mount.Attached // of the origin, if it is in use
 }
 
 func (g *snapshotGroup) run(ctx context.Context) ([]inventory.Volume, error) {
@@ -181,7 +181,7 @@ func (g *snapshotGroup) prepare(ctx context.Context) (err error) {
 		if err := g.engine.checkGroupUUID(ctx, m.request.Spec); err != nil {
 			return err
 		}
-		if m.origin, m.of, m.content, err = g.engine.snapshotSource(ctx, m.request); err != nil {
+		if m.origin, m.sourceTags, m.content, err = g.engine.snapshotSource(ctx, m.request); err != nil {
 			return err
 		}
 		if m.request.CopyOnWrite() {
@@ -228,7 +228,7 @@ func (g *snapshotGroup) takeAtOnce(ctx context.Context) error {
 	for i := range g.members {
 		if m := &g.members[i]; m.fs != nil {
 			roots = append(roots, m.fs.Root())
-			held = append(held, frozen{Group: m.request.Group, Name: m.request.CloneOf, UUID: m.origin.UUID, FSType: m.of.FSType, LUKS: m.of.LUKS})
+			held = append(held, frozen{Group: m.request.Group, Name: m.request.CloneOf, UUID: m.origin.UUID, FSType: m.sourceTags.FSType, LUKS: m.sourceTags.LUKS})
 		}
 	}
 	release, err := e.writeFrozen(ctx, held)
@@ -241,8 +241,8 @@ func (g *snapshotGroup) takeAtOnce(ctx context.Context) error {
 		return errors.Join(err, e.removeFrozen())
 	}
 	err = g.takeFrozen(ctx, hold)
-	if thawed := hold.Thaw(); thawed != nil {
-		return errors.Join(err, thawed) // the list of frozen volumes stays, for ThawLeft
+	if thawErr := hold.Thaw(); thawErr != nil {
+		return errors.Join(err, thawErr) // the list of frozen volumes stays, for ThawLeft
 	}
 	e.after("thaw")
 	return errors.Join(err, e.removeFrozen())
@@ -256,7 +256,7 @@ func (g *snapshotGroup) takeFrozen(ctx context.Context, hold *freeze.Hold) error
 	g.engine.after("freeze")
 	for i := range g.members {
 		m := &g.members[i]
-		if _, err := g.engine.takeCopy(ctx, m.request.Spec, m.origin, m.of); err != nil {
+		if _, err := g.engine.takeCopy(ctx, m.request.Spec, m.origin, m.sourceTags); err != nil {
 			return err
 		}
 		if time.Now().After(end) {

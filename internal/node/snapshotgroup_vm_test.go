@@ -177,7 +177,7 @@ func (m *machine) testGroupRefusals(group []volume.Spec) {
 	_, err := m.MakeSnapshotGroup(m.ctx(), requestsOf(group), func(context.Context) error { return errors.New("given up") })
 	require.EqualError(t, err, "given up")
 	m.shell("fsfreeze --freeze %s", m.target("b"))
-	require.ErrorContains(t, m.takeGroup(group...), "somebody else has frozen it")
+	require.ErrorContains(t, m.takeGroup(group...), "another program has frozen it")
 	m.shell("fsfreeze --unfreeze %s", m.target("b"))
 	require.NotContains(t, strings.Join(lvs(), " "), "snap")
 	randomFile(t, m.target("a")+"/kept", volume.MiB)

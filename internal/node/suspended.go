@@ -17,10 +17,10 @@ const (
 	resumeWait = 2 * time.Second
 )
 
-// usable returns the device of a volume, provided that opening it does not block. The engine finds every
+// usableDevice returns the device of a volume, provided that opening it does not block. The engine finds every
 // device with it that it opens or unmounts. The error is lvm.ErrNoDevice, lvm.ErrSuspended, or the reason why
 // the state is unknown.
-func (e *Engine) usable(ctx context.Context, g volume.Group, n volume.Name) (lvm.Device, error) {
+func (e *Engine) usableDevice(ctx context.Context, g volume.Group, n volume.Name) (lvm.Device, error) {
 	d, err := lvm.FindDevice(g, n)
 	if err != nil {
 		return d, err

@@ -46,7 +46,7 @@ func testMkfsThatAPowerCutHasTorn(t *testing.T, m *machine) {
 	header = m.loseGroupHeader(devicePath(served))
 	lv, err := m.lvm.Volume(m.ctx(), served.Group, served.Name)
 	require.NoError(t, err)
-	d, err := m.usable(m.ctx(), served.Group, served.Name)
+	d, err := m.usableDevice(m.ctx(), served.Group, served.Name)
 	require.NoError(t, err)
 	tags := tagsOf(t, served.Name)
 	never, err := mayFormat(served, lv, openedVolume{device: d, content: m.contentOf(d, tags), tags: tags}, true)

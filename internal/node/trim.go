@@ -41,19 +41,19 @@ func (e *Engine) Trim(ctx context.Context, ref Ref, rate volume.Bytes) (volume.B
 		return 0, refused("volume %s is %s; only one that is ready is trimmed", ref, tags.State)
 	}
 	if tags.FSType == volume.Raw {
-		return 0, refused("volume %s has volumeMode Block; whoever has it discards what it does not use", ref)
+		return 0, refused("volume %s has volumeMode Block; its pod discards what it does not use", ref)
 	}
 	ref.UUID = lv.UUID
-	var of trimming
+	var t trimming
 	err = e.whileMounted(ctx, ref, tags, func(c content, fs *mount.Attached) (err error) {
-		of, err = c.mounted(c.path).trimmable(fs.Root())
+		t, err = c.mounted(c.path).trimmable(fs.Root())
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
-	of.rate = rate
-	sum, err := e.trimAll(ctx, ref, tags, of)
+	t.rate = rate
+	sum, err := e.trimAll(ctx, ref, tags, t)
 	if err != nil {
 		return sum, err
 	}
@@ -71,17 +71,17 @@ type trimming struct {
 }
 
 // trimAll trims step by step; no step crosses the end of a part.
-func (e *Engine) trimAll(ctx context.Context, ref Ref, tags volume.Tags, of trimming) (sum volume.Bytes, err error) {
+func (e *Engine) trimAll(ctx context.Context, ref Ref, tags volume.Tags, t trimming) (sum volume.Bytes, err error) {
 	step := maxTrimStep
-	if of.rate > 0 {
-		step = min(step, max(of.rate.RoundUp(volume.MiB), minTrimStep))
+	if t.rate > 0 {
+		step = min(step, max(t.rate.RoundUp(volume.MiB), minTrimStep))
 	}
-	if of.whole {
-		step = of.part
+	if t.whole {
+		step = t.part
 	}
-	for at := volume.Bytes(0); at < of.size; {
+	for at := volume.Bytes(0); at < t.size; {
 		start := time.Now()
-		part := min(step, of.size-at, of.part-at%of.part)
+		part := min(step, t.size-at, t.part-at%t.part)
 		var n volume.Bytes
 		err := e.whileMounted(ctx, ref, tags, func(_ content, fs *mount.Attached) (err error) {
 			n, err = fs.Trim(at, part)
@@ -95,9 +95,9 @@ func (e *Engine) trimAll(ctx context.Context, ref Ref, tags volume.Tags, of trim
 		if at += part; n > part {
 			// This kernel discards whole extents: one that crosses the end of a step is discarded again in
 			// each step that it reaches into. No extent crosses the end of its part.
-			step = of.part
+			step = t.part
 		}
-		if err := pace(ctx, start, n, of.rate); err != nil {
+		if err := pace(ctx, start, n, t.rate); err != nil {
 			return sum, fmt.Errorf("trim volume %s: stopped at byte %d: %w", ref, int64(at), err)
 		}
 	}
@@ -107,12 +107,12 @@ func (e *Engine) trimAll(ctx context.Context, ref Ref, tags volume.Tags, of trim
 // whileMounted calls work with a clone of one of the volume's mounts, and unmounts the clone afterwards: the
 // device stays open as long as the clone exists. Pods can unmount the original meanwhile.
 func (e *Engine) whileMounted(ctx context.Context, ref Ref, tags volume.Tags, work func(content, *mount.Attached) error) error {
-	d, err := e.usable(ctx, ref.Group, ref.Name)
+	d, err := e.usableDevice(ctx, ref.Group, ref.Name)
 	if err != nil {
 		return err
 	}
 	if d.VolumeUUID != ref.UUID {
-		return refused("volume %s is another by now: its UUID is %s, and %s is meant", ref, d.VolumeUUID, ref.UUID)
+		return refused("volume %s was replaced: its UUID is %s; expected %s", ref, d.VolumeUUID, ref.UUID)
 	}
 	c, err := e.openedContent(ctx, d, tags)
 	if errors.Is(err, dm.ErrNoMapping) {

@@ -65,7 +65,7 @@ func (e *Engine) changeTrimmed(ctx context.Context, change func(*trimmed)) (trim
 	t, err := e.readTrimmed()
 	if err != nil {
 		if !errors.Is(err, os.ErrNotExist) {
-			e.log.WithError(err).Warn("when volumes were trimmed is not known any more, and is written down anew")
+			e.log.WithError(err).Warn("the record of trim times cannot be read, and is started again")
 		}
 		t = trimmed{Since: e.now().UTC(), Volumes: map[string]time.Time{}}
 	}

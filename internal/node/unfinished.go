@@ -42,7 +42,7 @@ func unfinished(tags volume.Tags) string {
 	case tags.Clone != "":
 		return "is a copy of another that was never finished, so it holds nothing of its own; make the copy again"
 	case tags.PartlyZeroed():
-		return "was given up before all of it was zeroed: no pod has ever had it, so it holds nothing; make a claim anew"
+		return "was given up before all of it was zeroed: no pod has ever had it, so it holds nothing; create a new claim"
 	}
 	return ""
 }

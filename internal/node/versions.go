@@ -44,7 +44,7 @@ func readCurrent(of *mount.Attached) (int, error) {
 	}
 	number, is := protocol.ParseVersion(strings.TrimSuffix(string(data[:n]), "\n"))
 	if !is {
-		return 0, refused("%s of the dataset holds no number of a version; delete the replica's claim, so that it is loaded anew", protocol.CurrentFile)
+		return 0, refused("%s of the dataset holds no number of a version; delete the replica's claim, so that it is loaded again", protocol.CurrentFile)
 	}
 	return number, nil
 }

@@ -15,10 +15,10 @@ const wakeFile = "called"
 // no daemon runs, it has no lasting effect.
 func WakeDaemon(stateDir string) error {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
-		return fmt.Errorf("call the node daemon: %w", err)
+		return fmt.Errorf("wake the node daemon: %w", err)
 	}
 	if err := touch(filepath.Join(stateDir, wakeFile)); err != nil {
-		return fmt.Errorf("call the node daemon: %w", err)
+		return fmt.Errorf("wake the node daemon: %w", err)
 	}
 	return nil
 }
@@ -31,6 +31,6 @@ func WokenAt(stateDir string) time.Time {
 // wakeDaemon is WakeDaemon for work that the node daemon does in its next round in any case.
 func (e *Engine) wakeDaemon() {
 	if err := WakeDaemon(e.stateDir); err != nil {
-		e.log.WithError(err).Warn("the node daemon comes to it in its next round")
+		e.log.WithError(err).Warn("cannot wake the node daemon; it handles this in its next round")
 	}
 }

@@ -110,7 +110,7 @@ func (e *Engine) wipeRest(ctx context.Context, lv lvm.LogicalVolume, tags volume
 			case err == nil:
 				e.after("wipe part")
 			case !logged:
-				e.unrecorded(lv.Group, lv.Name, err) // after a kill, the next call wipes more again
+				e.logUnrecorded(lv.Group, lv.Name, err) // after a kill, the next call wipes more again
 				logged = true
 			}
 		}

@@ -63,8 +63,8 @@ func (xfsKind) usedAt(path string, u use) (volume.Bytes, error) {
 
 func (xfsKind) mounted(string) mountedFilesystem { return mountedXFS{} }
 
-// mark does nothing: the first grow has the same effect, even if nothing grows.
-func (xfsKind) mark(string, volume.Tags) (bool, error) { return false, nil }
+// markUsed does nothing: the first grow has the same effect, even if nothing grows.
+func (xfsKind) markUsed(string, volume.Tags) (bool, error) { return false, nil }
 
 type mountedXFS struct{}
 

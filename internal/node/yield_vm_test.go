@@ -29,7 +29,7 @@ func (m *machine) requireGivenUp(s volume.Spec, working <-chan error) {
 
 // While a raw block volume is being zeroed by CreateAhead, it is given up, or its first mount continues the
 // zeroing.
-func TestPrepareOfARawVolumeYields(t *testing.T) {
+func TestCreateAheadOfARawVolumeYields(t *testing.T) {
 	m := newMachine(t)
 	m.dirty()
 	asked, fast := atomic.Int32{}, *m.Engine

@@ -118,8 +118,8 @@ func (d *Daemon) announceOrphans(ctx context.Context, f observation) {
 	for i := range f.result.Orphans[:min(n, 3)] {
 		names = append(names, eviction.KeyOf(&f.result.Orphans[i].Volume).String())
 	}
-	text := fmt.Sprintf("%d %s on this node without a PersistentVolume (the oldest: %s); see `kubectl describe nodestorage %s`",
-		n, either(n == 1, "volume", "volumes"), strings.Join(names, ", "), d.cfg.Node)
+	text := fmt.Sprintf("%s on this node without a PersistentVolume (the oldest: %s); see `kubectl describe nodestorage %s`",
+		volume.Pluralize(n, "volume", "volumes"), strings.Join(names, ", "), d.cfg.Node)
 	if d.dedupe.note("orphans", text, f.at) {
 		d.events.onNode(warning, "OrphansFound", text)
 	}

@@ -66,12 +66,18 @@ func (b *backoff) clear(id string) {
 
 // waits reports whether the delay of a retry has not passed yet.
 func (b *backoff) waits(id string, now time.Time) bool {
-	r, failed := b.failed(id)
+	r, failed := b.get(id)
 	return failed && now.Before(r.until)
 }
 
-// failed returns the retry of id, including one whose delay has passed, and whether there is one.
-func (b *backoff) failed(id string) (retry, bool) {
+// has reports whether id has failed, even if its delay has passed.
+func (b *backoff) has(id string) bool {
+	_, there := b.get(id)
+	return there
+}
+
+// get returns the retry of id, including one whose delay has passed, and whether there is one.
+func (b *backoff) get(id string) (retry, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r, there := b.byID[id]
@@ -87,7 +93,7 @@ func (b *backoff) times(id string) int {
 
 // due returns when id may be tried again; zero if it has not failed.
 func (b *backoff) due(id string) time.Time {
-	r, _ := b.failed(id)
+	r, _ := b.get(id)
 	return r.until
 }
 

@@ -266,12 +266,12 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 // That is so after the API server was restored from a backup that is older than the replica's eviction. A snapshot
 // counts as having been there if its PersistentVolume says that it was taken: it is never mounted, so the node has no
 // record of it. The source of a copy is lost, too, if neither it nor a PersistentVolume that wants it exists.
-func (d *Daemon) lost(view eviction.View, objects map[string]*corev1.PersistentVolume) map[eviction.Key]bool {
+func (d *Daemon) lost(view eviction.View, objects map[string]*corev1.PersistentVolume) map[eviction.Key]eviction.Loss {
 	there := make(map[eviction.Key]bool, len(view.Volumes))
 	for i := range view.Volumes {
 		there[eviction.KeyOf(&view.Volumes[i])] = true
 	}
-	out := map[eviction.Key]bool{}
+	out := map[eviction.Key]eviction.Loss{}
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]
 		key := eviction.KeyOfPersistentVolume(c)
@@ -280,20 +280,20 @@ func (d *Daemon) lost(view eviction.View, objects map[string]*corev1.PersistentV
 		}
 		if c.Kind == volume.Snapshot {
 			if takenBefore(objects[c.PV], view.Now) {
-				out[key] = true
+				out[key] = eviction.LossProved
 			}
 			continue
 		}
 		lastUsed, had, err := d.engine.HadVolume(c.Group, c.Volume)
 		switch {
 		case err != nil:
-			out[key] = false
+			out[key] = eviction.LossUnproved
 		case had && (lastUsed.Before(view.Now) || lastUsed.After(d.cfg.Now())), !had && c.Kind == volume.Dataset && c.Replica.Complete:
-			out[key] = true
+			out[key] = eviction.LossProved
 		}
 	}
 	for _, source := range eviction.LostSources(view) {
-		out[source] = true
+		out[source] = eviction.LossProved
 	}
 	return out
 }

@@ -26,8 +26,8 @@ const (
 	settle = 200 * time.Millisecond
 	// maxSettle bounds the pause on a slow machine, which otherwise lasts as long as its rounds take.
 	maxSettle = 5 * time.Second
-	// callCheck is how often the daemon checks for a call for a round.
-	callCheck = 200 * time.Millisecond
+	// wakeupCheck is how often the daemon checks whether a program has woken it.
+	wakeupCheck = 200 * time.Millisecond
 	// firstRetry is the delay before a failed round is retried. It doubles with each failure, up to the
 	// interval.
 	firstRetry = time.Second
@@ -57,8 +57,8 @@ type Config struct {
 	// Locked reports whether another daemon holds the node. If so, a dry run leaves the NodeStorage alone. nil:
 	// there is no other daemon.
 	Locked func() (bool, error)
-	// Called returns when a program on the node last asked for a round; nil: no program can.
-	Called func() time.Time
+	// WokenAt returns when a program on the node last woke the daemon for a round; nil: no program can.
+	WokenAt func() time.Time
 	// Mounts calls changed after each change of the host's mounts, until ctx ends; nil: they are not watched.
 	Mounts func(ctx context.Context, changed func()) error
 	// Missing returns the programs that the host lacks.
@@ -110,7 +110,7 @@ type Daemon struct {
 	declared        *declarations    // nil if no groups are created
 	discoverer      *discoverer      // nil if nothing is discovered
 	kicks           chan struct{}
-	calls           chan struct{}             // a program on the node has called for a round and waits for it
+	wakeups         chan struct{}             // a program on the node has woken the daemon and waits for a round
 	regrouped       chan struct{}             // the node's volume groups differ from the examined ones
 	standby         atomic.Bool               // another daemon of this node is still running
 	ended           atomic.Pointer[time.Time] // when a round last ended
@@ -119,6 +119,27 @@ type Daemon struct {
 	validSnapshots  atomic.Bool                    // there are valid copy-on-write snapshots, according to the last inventory
 
 	blockedUnmounts blockedUnmounts
+
+	// These may be used from several goroutines.
+	dedupe           *dedupe
+	history          *history
+	releasedClaims   *releasedClaims
+	proven           *uuidSet // groups in which the last removal succeeded
+	removed          *uuidSet // volumes that this process has removed, and an older inventory may still have
+	failedEvictions  *failedEvictions
+	removalRetries   *backoff
+	unanswered       *backoff // volumes about which the API server has not answered whether they may be removed
+	keptElsewhere    *backoff // volumes kept by PersistentVolumes that this node's lists lack, and when the API server is asked again
+	keptChecked      *uuidSet // volumes about which the API server has answered whether such a PersistentVolume keeps them
+	keptCheckRetries *backoff // after a failed request; it has a single ID, because the failure is not about a volume
+	releaseRetries   *backoff
+	healRetries      *backoff
+	createRetries    *backoff // of PersistentVolumes whose createJob has failed
+	undeleteRetries  *backoff
+	stepRetries      *backoff
+	usedReplicas     *backoff // PersistentVolumes of replicas that a pod was found to use before their eviction was confirmed
+	chargeRetries    *backoff
+	trimRetries      *backoff
 
 	// The fields below belong to the goroutine of the rounds.
 	cluster         string
@@ -132,29 +153,9 @@ type Daemon struct {
 	starts          eviction.Starts
 	answers         []flexlvmv1.VolumeAnswer // given by this process, the newest last
 	diskLoad        *diskLoad
-
-	dedupe           *dedupe
-	history          *history
-	releasedClaims   *releasedClaims
-	proven           *uuidSet // groups in which the last removal succeeded
-	removed          *uuidSet // volumes that this process has removed, and an older inventory may still have
-	failedEvictions  *failedEvictions
-	removalRetries   *backoff
-	unanswered       *backoff // volumes about which the API server has not answered whether they may be removed
-	keptElsewhere    *backoff // volumes kept by PersistentVolumes that this node's lists lack
-	keptChecked      *uuidSet // volumes about which the API server has answered whether such a PersistentVolume keeps them
-	keptCheckRetries *backoff // after a failed request; it has a single ID, because the failure is not about a volume
-	releaseRetries   *backoff
-	healRetries      *backoff
-	createRetries    *backoff // of PersistentVolumes whose createJob has failed
-	undeleteRetries  *backoff
-	undeleted        map[types.UID]string // messages about restored volumes whose claims are not bound yet, by PersistentVolume
-	stepRetries      *backoff
-	usedReplicas     *backoff // PersistentVolumes of replicas that a pod was found to use before their eviction was confirmed
-	chargeRetries    *backoff
-	trimRetries      *backoff
-	publishEvery     time.Duration
-	roundTime        time.Duration // after which a round times out
+	undeleted       map[types.UID]string // messages about restored volumes whose claims are not bound yet, by PersistentVolume
+	publishEvery    time.Duration
+	roundTime       time.Duration // after which a round times out
 	// unlabelled is since when this process has seen each replica's label gone from the node.
 	unlabelled map[unlabelling]time.Time
 }
@@ -178,8 +179,8 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 	}
 	d := &Daemon{
 		cfg: cfg, engine: engine, api: api, out: out,
-		kicks: make(chan struct{}, 1),
-		calls: make(chan struct{}, 1),
+		kicks:   make(chan struct{}, 1),
+		wakeups: make(chan struct{}, 1),
 
 		regrouped: make(chan struct{}, 1),
 
@@ -290,7 +291,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	all.Go(func() { d.ahead.run(ctx) })
 	all.Go(func() { d.trimmer.run(ctx) })
 	all.Go(func() { d.limiter.Run(ctx) })
-	all.Go(func() { d.watchCalls(ctx) })
+	all.Go(func() { d.watchWakeups(ctx) })
 	all.Go(func() { d.awaitUnmounts(ctx) })
 	all.Go(func() { d.examine(ctx) })
 	go d.enforceSizes(ctx) // not awaited: a pass over a hung file system does not end
@@ -301,7 +302,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	for d.await(ctx, next) {
 		start := time.Now()
 		select {
-		case <-d.calls: // this round answers the call
+		case <-d.wakeups: // this round is the one that the program waits for
 		default:
 		}
 		f, err := d.round(ctx)
@@ -320,22 +321,22 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return nil
 }
 
-// watchCalls triggers a round soon after a program on the node has called for one.
-func (d *Daemon) watchCalls(ctx context.Context) {
-	if d.cfg.Called == nil {
+// watchWakeups triggers a round soon after a program on the node has woken the daemon.
+func (d *Daemon) watchWakeups(ctx context.Context) {
+	if d.cfg.WokenAt == nil {
 		return
 	}
-	ticker := time.NewTicker(callCheck)
+	ticker := time.NewTicker(wakeupCheck)
 	defer ticker.Stop()
-	for last := d.cfg.Called(); ; {
+	for last := d.cfg.WokenAt(); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		if now := d.cfg.Called(); !now.Equal(last) { // not After: the clock may be set back
+		if now := d.cfg.WokenAt(); !now.Equal(last) { // not After: the clock may be set back
 			last = now
-			notify(d.calls)
+			notify(d.wakeups)
 			d.kick()
 		}
 	}
@@ -359,8 +360,8 @@ func (d *Daemon) await(ctx context.Context, next time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// rest waits for more changes, or as long as the last round took, to leave time to the machine. A call cuts the
-// wait down to settle, because the caller waits, perhaps for room.
+// rest waits for more changes, or as long as the last round took, to leave time to the machine. A wakeup cuts
+// the wait down to settle, because a program waits, perhaps for room.
 func (d *Daemon) rest(ctx context.Context, took time.Duration) {
 	minPause, maxPause := time.NewTimer(settle), time.NewTimer(min(max(took, settle), maxSettle))
 	defer minPause.Stop()
@@ -372,7 +373,7 @@ func (d *Daemon) rest(ctx context.Context, took time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-maxPause.C:
-	case <-d.calls:
+	case <-d.wakeups:
 	}
 }
 

@@ -360,7 +360,7 @@ func TestCalled(t *testing.T) {
 	r := newRig(t)
 	var at atomic.Int64
 	r.config.Interval = time.Hour
-	r.config.Called = func() time.Time { return time.Unix(at.Load(), 0) }
+	r.config.WokenAt = func() time.Time { return time.Unix(at.Load(), 0) }
 	r.start()
 	r.moreRounds(0)
 	before := r.untilQuiet()

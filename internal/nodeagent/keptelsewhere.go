@@ -34,7 +34,7 @@ func (d *Daemon) checkKept(ctx context.Context, f observation) {
 		err := d.checkNotKept(ctx, v, nil)
 		switch {
 		case err == nil, refused(err, refusedChanged): // the round itself judges PersistentVolumes of this node
-			if _, kept := d.keptElsewhere.failed(v.UUID); kept {
+			if d.keptElsewhere.has(v.UUID) {
 				unkept = append(unkept, v.UUID)
 			}
 		case refused(err, refusedKept):
@@ -70,23 +70,23 @@ func (d *Daemon) unkeep(ctx context.Context, ids []string) {
 // ones whose backoff has passed, the longest overdue first, and then those that this process has not asked about yet,
 // the least recently used first, as they are evicted. After a failed request, the latter wait for its backoff.
 func (d *Daemon) dueForKeptCheck(f observation) (due []inventory.Volume, more bool) {
-	var kept, fresh []inventory.Volume
+	var again, fresh []inventory.Volume
 	wentBack, silent := d.watches.revisions.wentBack() != "", d.keptCheckRetries.waits("", f.at)
 	for _, v := range f.inventory.Volumes {
-		switch r, is := d.keptElsewhere.failed(v.UUID); {
-		case is && v.State == volume.Unreferenced && !wentBack && !f.at.Before(r.until):
-			kept = append(kept, v)
+		switch r, kept := d.keptElsewhere.get(v.UUID); {
+		case kept && v.State == volume.Unreferenced && !wentBack && !f.at.Before(r.until):
+			again = append(again, v)
 		case d.needsKeptCheck(v) && !silent:
 			fresh = append(fresh, v)
 		}
 	}
-	slices.SortFunc(kept, func(a, b inventory.Volume) int {
+	slices.SortFunc(again, func(a, b inventory.Volume) int {
 		return d.keptElsewhere.due(a.UUID).Compare(d.keptElsewhere.due(b.UUID))
 	})
 	slices.SortFunc(fresh, func(a, b inventory.Volume) int {
 		return cmp.Or(a.LastUsed.Compare(b.LastUsed), cmp.Compare(a.UUID, b.UUID))
 	})
-	due = slices.Concat(kept, fresh)
+	due = slices.Concat(again, fresh)
 	return due[:min(len(due), maxGets)], len(due) > maxGets
 }
 
@@ -94,8 +94,7 @@ func (d *Daemon) dueForKeptCheck(f observation) (due []inventory.Volume, more bo
 // keeps the volume, which is unreferenced. It is false for replicas, whose PersistentVolumes cannot be found by the
 // volume's name.
 func (d *Daemon) needsKeptCheck(v inventory.Volume) bool {
-	_, kept := d.keptElsewhere.failed(v.UUID)
-	return v.State == volume.Unreferenced && v.Cluster == d.cluster && v.Kind != volume.Dataset && !kept && !d.keptChecked.has(v.UUID)
+	return v.State == volume.Unreferenced && v.Cluster == d.cluster && v.Kind != volume.Dataset && !d.keptElsewhere.has(v.UUID) && !d.keptChecked.has(v.UUID)
 }
 
 // keptUnchecked returns the UUIDs of the volumes for which needsKeptCheck is true.

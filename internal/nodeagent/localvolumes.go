@@ -74,6 +74,6 @@ func declaredVolumes(f observation, failed func(id string) (why string)) (out []
 
 // whyNotCreated returns the last error of creating a declared volume; empty if there was no attempt.
 func (d *Daemon) whyNotCreated(id string) string {
-	r, _ := d.createRetries.failed(id)
+	r, _ := d.createRetries.get(id)
 	return r.why
 }

@@ -59,7 +59,7 @@ func TestWhatHasFailedIsReleasedLast(t *testing.T) {
 // After a long round the daemon rests for as long, unless a round is requested.
 func TestRestIsAsLongAsTheRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &Daemon{calls: make(chan struct{}, 1)}
+		d := &Daemon{wakeups: make(chan struct{}, 1)}
 		rested := func(took time.Duration) time.Duration {
 			began := time.Now()
 			d.rest(t.Context(), took)
@@ -70,10 +70,10 @@ func TestRestIsAsLongAsTheRound(t *testing.T) {
 		require.Equal(t, maxSettle, rested(time.Hour))
 		go func() {
 			time.Sleep(time.Second)
-			notify(d.calls)
+			notify(d.wakeups)
 		}()
 		require.Equal(t, time.Second, rested(3*time.Second))
-		notify(d.calls)
+		notify(d.wakeups)
 		require.Equal(t, settle, rested(3*time.Second))
 	})
 }

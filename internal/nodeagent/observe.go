@@ -125,7 +125,7 @@ func (d *Daemon) marked(now time.Time, all []inventory.Volume, removing map[stri
 		if removing[out[i].ID()] {
 			out[i].Problem = "" // the removal changed it while the inventory was taken
 		}
-		b, failed := d.removalRetries.failed(out[i].ID())
+		b, failed := d.removalRetries.get(out[i].ID())
 		if failed && (now.Before(b.until) || out[i].State == volume.Doomed) && out[i].Problem == "" {
 			out[i].Problem = fmt.Sprintf("removing it has failed (%s); it is retried", b.why)
 		}
@@ -143,7 +143,7 @@ func (d *Daemon) removing(now time.Time, all []inventory.Volume) map[string]bool
 	}
 	for i := range all {
 		id := all[i].ID()
-		b, failed := d.removalRetries.failed(id)
+		b, failed := d.removalRetries.get(id)
 		switch {
 		case failed && b.times > 1:
 			delete(out, id) // nobody knows when its room is free

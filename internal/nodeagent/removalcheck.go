@@ -216,6 +216,6 @@ func (d *Daemon) namedErr(v inventory.Volume, by *corev1.PersistentVolume) error
 	if !persistentvolume.IsOurs(by) {
 		return fmt.Errorf("PersistentVolume %s, which is not flexlvm's, may mean volume %s: delete the PersistentVolume if nobody needs it", by.Name, v.Name)
 	}
-	return fmt.Errorf("PersistentVolume %s names volume %s, and its label %s is %q and not %q: put the label right, or delete the PersistentVolume if nobody needs it",
+	return fmt.Errorf("PersistentVolume %s names volume %s, and its label %s is %q and not %q: correct the label, or delete the PersistentVolume if nobody needs it",
 		by.Name, v.Name, pv.LabelNode, label, here)
 }

@@ -238,7 +238,7 @@ func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 	d.failedEvictions.note(j)
 	why, waits := brief(err), false
 	if errors.Is(err, node.ErrSyncing) {
-		before, _ := d.removalRetries.failed(j.volume.ID())
+		before, _ := d.removalRetries.get(j.volume.ID())
 		why += " (" + inSyncText(j.volume.SyncPercent) + ")"
 		// Without progress since the last attempt, it counts as failed. The kernel reports progress only every five
 		// minutes, or every sixteenth of the volume, so only attempts that are as rare as they get are compared.

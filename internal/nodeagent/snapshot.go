@@ -150,7 +150,7 @@ func (d *Daemon) makeSnapshots(ctx context.Context, j createJob) {
 // failingFor returns how long ago a job first failed, by this node's clock. The creation times of PersistentVolumes
 // come from the API server's clock, which may differ.
 func (d *Daemon) failingFor(j createJob, now time.Time) time.Duration {
-	r, failed := d.createRetries.failed(j.id())
+	r, failed := d.createRetries.get(j.id())
 	if !failed {
 		return 0
 	}

@@ -207,7 +207,7 @@ func (v localVolume) judge(doubt string) verdict {
 		verdict.action, verdict.reason, verdict.why = lossTell, eventNodeLost, v.adviceToKeep()
 		if on, err := v.onLoss(); err == nil && on == volume.OnNodeLossRelease && provisionedByUs(v.claim) {
 			verdict.action, verdict.reason = lossReleaseClaim, eventClaimReleased
-			verdict.why = v.evidence() + "; its class says onNodeLoss: release, so the claim is deleted and its data given up. A StatefulSet makes the claim anew, empty, and its pod starts on another node"
+			verdict.why = v.evidence() + "; its class says onNodeLoss: release, so the claim is deleted and its data given up. A StatefulSet creates the claim again, empty, and its pod starts on another node"
 		}
 	case object.DeletionTimestamp != nil:
 		// A person has deleted it, and no claim is bound to it.
@@ -221,7 +221,7 @@ func (v localVolume) judge(doubt string) verdict {
 	}
 	if verdict.action != "" && doubt != "" {
 		verdict.action, verdict.reason = lossTell, eventNodeLossDoubt
-		verdict.why = fmt.Sprintf("%s, but %s: this is what an API server looks like that was restored from an old backup, so nothing is given up. Where the machine is there, start its kubelet again, and it registers. If it is gone for good: %s",
+		verdict.why = fmt.Sprintf("%s, but %s: the API server may have been restored from an old backup, so nothing is given up. Where the machine is there, start its kubelet again, and it registers. If it is gone for good: %s",
 			v.evidence(), doubt, v.commands())
 	}
 	return verdict
@@ -249,7 +249,7 @@ func (v localVolume) adviceToKeep() string {
 	case on != volume.OnNodeLossKeep:
 		because = "as flexlvm has not provisioned it"
 	}
-	advice := fmt.Sprintf("%s, and the data with it. The claim stays, %s: if the node comes back under its name with its disks, nothing is to be done. If it will not, give the data up: kubectl delete pvc -n %s %s --wait=false; then delete the pod that waits for it, and a StatefulSet makes both anew on another node",
+	advice := fmt.Sprintf("%s, and the data with it. The claim stays, %s: if the node comes back under its name with its disks, nothing is to be done. If it will not, give the data up: kubectl delete pvc -n %s %s --wait=false; then delete the pod that waits for it, and a StatefulSet creates both again on another node",
 		v.evidence(), because, c.Namespace, c.Name)
 	if v.object.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
 		advice += "; the reclaim policy is Retain: kubectl delete pv " + v.object.Name + " --wait=false"

@@ -73,7 +73,7 @@ func FitsOf(o Objects, spec volume.Spec, now time.Time) []Fit {
 		var noRoom *ledger.NoRoomError
 		if later, changes := afterMinAge(s, now); changes && errors.As(err, &noRoom) {
 			books.Report(later)
-			if _, waited := books.Reserve(s.Name, want); waited == nil {
+			if _, laterErr := books.Reserve(s.Name, want); laterErr == nil {
 				err = nil
 			}
 		}

@@ -1,4 +1,4 @@
-// Package pause waits for a time that the end of a context cuts short.
+// Package pause sleeps until a time or the end of a context.
 package pause
 
 import (

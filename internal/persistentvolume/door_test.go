@@ -59,5 +59,5 @@ func TestThroughRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "names another volume")
 	object.Spec.CSI.Driver = "example.org"
 	_, err = SourceFor(object, pv.Flex, object.Name)
-	require.ErrorContains(t, err, "is not ours")
+	require.ErrorContains(t, err, "is not flexlvm's")
 }

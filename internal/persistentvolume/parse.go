@@ -78,7 +78,7 @@ func (v *Volume) Pool() volume.PoolName { return v.Shape.Pool(v.Group) }
 func Parse(object *corev1.PersistentVolume) (Volume, error) {
 	v, err := parse(object)
 	if err != nil {
-		how := " until a person mends the object, or removes its finalizer " + pv.Finalizer
+		how := " until a person corrects the object, or removes its finalizer " + pv.Finalizer
 		if errors.Is(err, volume.ErrUnknown) {
 			how = ": " + volume.Upgrade
 		}
@@ -245,7 +245,7 @@ func sizesOf(object *corev1.PersistentVolume, spec volume.Spec) (size, charged v
 func parseCharged(text string) (volume.Bytes, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n <= 0 || volume.Bytes(n) > volume.MaxCharge {
-		return 0, &volume.FieldError{Field: pv.AnnotationCharged, Value: text, Reason: "is not a number of bytes; remove the annotation, and the charge is reckoned from the size"}
+		return 0, &volume.FieldError{Field: pv.AnnotationCharged, Value: text, Reason: "is not a number of bytes; remove the annotation, and the charge is computed from the size"}
 	}
 	return volume.Bytes(n), nil
 }

@@ -293,11 +293,11 @@ func TestParseOfANewerRelease(t *testing.T) {
 	require.ErrorIs(t, err, volume.ErrUnknown)
 	require.ErrorContains(t, err, `option "later": is not known to this release`)
 	require.ErrorContains(t, err, "change nothing, and upgrade")
-	require.NotRegexp(t, "finalizer|mends", err.Error())
+	require.NotRegexp(t, "finalizer|corrects", err.Error())
 
 	object = persistentVolume()
 	object.Spec.FlexVolume.Options[volume.OptionSize] = "large"
 	_, err = persistentvolume.Parse(object)
-	require.ErrorContains(t, err, "its volume is left alone until a person mends the object, or removes its finalizer "+pv.Finalizer)
+	require.ErrorContains(t, err, "its volume is left alone until a person corrects the object, or removes its finalizer "+pv.Finalizer)
 	require.NotContains(t, err.Error(), "upgrade")
 }

@@ -142,9 +142,9 @@ func foreign(object *corev1.PersistentVolume) error {
 	const advice = "; remove the label " + pv.LabelNode
 	switch s := object.Spec; {
 	case s.FlexVolume != nil:
-		return &volume.FieldError{Field: "spec.flexVolume.driver", Value: s.FlexVolume.Driver, Reason: "is not ours" + advice}
+		return &volume.FieldError{Field: "spec.flexVolume.driver", Value: s.FlexVolume.Driver, Reason: "is not flexlvm's" + advice}
 	case s.CSI != nil:
-		return &volume.FieldError{Field: "spec.csi.driver", Value: s.CSI.Driver, Reason: "is not ours" + advice}
+		return &volume.FieldError{Field: "spec.csi.driver", Value: s.CSI.Driver, Reason: "is not flexlvm's" + advice}
 	}
 	return &volume.FieldError{Field: "spec.flexVolume", Reason: "is missing, and so is spec.csi: this is no volume of flexlvm" + advice}
 }

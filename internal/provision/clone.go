@@ -153,7 +153,7 @@ func (o origin) checkGroup(in volume.PoolName, uuids map[volume.PoolName]string)
 
 // notThere returns the error for a copy that cannot be on its origin's node.
 func (o origin) notThere(request Request, why error) error {
-	return fmt.Errorf("dataSource %q is on node %q, and a copy lies where its source does: %w", sourceOf(request.Claim.Spec).name, o.node, why)
+	return fmt.Errorf("dataSource %q is on node %q, and a copy is on the node of its source: %w", sourceOf(request.Claim.Spec).name, o.node, why)
 }
 
 // waiting returns the error for a copy that cannot be created yet.
@@ -178,7 +178,7 @@ func (p *Provisioner) checkCopyable(request Request, spec volume.Spec, name stri
 	var wrong controlplane.Problems
 	switch {
 	case c.Cluster != p.Cluster:
-		wrong.Add(fmt.Sprintf("dataSource %q: its volume was made for cluster %q, and this is %q", name, c.Cluster, p.Cluster))
+		wrong.Add(fmt.Sprintf("dataSource %q: its volume was created for cluster %q, and this is %q", name, c.Cluster, p.Cluster))
 	case c.CopyOnWrite():
 		if why := copyInFull(request, spec, name, c); why != "" {
 			wrong.Add(why)
@@ -186,7 +186,7 @@ func (p *Provisioner) checkCopyable(request Request, spec volume.Spec, name stri
 	case c.Shape.Layout != volume.Thin:
 		wrong.Add(fmt.Sprintf("dataSource %q: its volume has layout %q, and only those of layout %q can be copied; take a VolumeSnapshot of that claim, which needs the CSI driver, and name it in a claim of a class like that of the source", name, c.Shape.Layout, volume.Thin))
 	case c.Pool() != spec.Pool():
-		wrong.Add(fmt.Sprintf("dataSource %q: its volume lies in thin pool %q, and StorageClass %q is of %q; a copy lies where its source does, so use a class of that pool", name, c.Pool(), request.Class.Name, spec.Pool()))
+		wrong.Add(fmt.Sprintf("dataSource %q: its volume is in thin pool %q, and StorageClass %q is of %q; a copy is in the pool of its source, so use a class of that pool", name, c.Pool(), request.Class.Name, spec.Pool()))
 	}
 	switch {
 	case c.Encrypted != spec.Encrypted:
@@ -210,7 +210,7 @@ func copyInFull(request Request, spec volume.Spec, name string, c *persistentvol
 	case spec.Layout == volume.Thin:
 		return fmt.Sprintf("dataSource %q: its snapshot is of a volume that is not thin, and StorageClass %q has layout %q; use a class with another layout", name, request.Class.Name, volume.Thin)
 	case c.Group != spec.Group:
-		return fmt.Sprintf("dataSource %q: its snapshot lies in volume group %q, and StorageClass %q is of %q; use a class of that group", name, c.Group, request.Class.Name, spec.Group)
+		return fmt.Sprintf("dataSource %q: its snapshot is in volume group %q, and StorageClass %q is of %q; use a class of that group", name, c.Group, request.Class.Name, spec.Group)
 	}
 	return ""
 }

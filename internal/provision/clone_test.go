@@ -130,7 +130,7 @@ func TestProvisionACopyThatCannotBe(t *testing.T) {
 		"linear":                {func(c *cast, _ *controller.ProvisionOptions) { makeLinear(c.volumes[0]) }, `has layout "linear", and only those of layout "thin" can be copied; take a VolumeSnapshot of that claim, which needs the CSI driver, and name it in a claim of a class like that of the source`, true, controller.ProvisioningFinished},
 		"in another pool": {func(c *cast, _ *controller.ProvisionOptions) {
 			c.volumes[0].Spec.FlexVolume.Options[volume.OptionThinPool] = "other"
-		}, `lies in thin pool "flexlvm/other", and StorageClass "flexlvm" is of "flexlvm/thinpool"`, true, controller.ProvisioningFinished},
+		}, `is in thin pool "flexlvm/other", and StorageClass "flexlvm" is of "flexlvm/thinpool"`, true, controller.ProvisioningFinished},
 		"with another file system": {func(c *cast, _ *controller.ProvisionOptions) {
 			c.volumes[0].Spec.FlexVolume.Options[volume.OptionFSType] = "ext4"
 		}, `was made with ext4, and StorageClass "flexlvm" makes xfs; a copy holds what its source does`, true, controller.ProvisioningFinished},
@@ -139,7 +139,7 @@ func TestProvisionACopyThatCannotBe(t *testing.T) {
 		}, "must both be encrypted, or neither; use a class like that of the source", true, controller.ProvisioningFinished},
 		"of another cluster": {func(c *cast, _ *controller.ProvisionOptions) {
 			c.volumes[0].Spec.FlexVolume.Options[volume.OptionCluster] = "x"
-		}, `was made for cluster "x"`, true, controller.ProvisioningFinished},
+		}, `was created for cluster "x"`, true, controller.ProvisioningFinished},
 		"a replica": {func(c *cast, _ *controller.ProvisionOptions) {
 			c.volumes[0].Spec.FlexVolume.Options[volume.OptionKind] = "dataset"
 		}, "is a replica of a dataset", true, controller.ProvisioningFinished},
@@ -155,8 +155,8 @@ func TestProvisionACopyThatCannotBe(t *testing.T) {
 		"its group another": {func(c *cast, _ *controller.ProvisionOptions) {
 			c.volumes[0].Spec.FlexVolume.Options[volume.OptionGroupUUID] = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3T"
 		}, "is another one than it was made in; unless the former disks come back, it is lost", false, controller.ProvisioningFinished},
-		"where the class is not": {func(_ *cast, o *controller.ProvisionOptions) { onlyZone(o.StorageClass, "b") }, `dataSource "source" is on node "node-1", and a copy lies where its source does: StorageClass "flexlvm" does not allow node "node-1" (allowedTopologies)`, false, controller.ProvisioningFinished},
-		"its node full":          {func(_ *cast, o *controller.ProvisionOptions) { sized("20Gi")(o.PVC) }, `dataSource "source" is on node "node-1", and a copy lies where its source does: node "node-1" has no room for it`, false, controller.ProvisioningReschedule},
+		"where the class is not": {func(_ *cast, o *controller.ProvisionOptions) { onlyZone(o.StorageClass, "b") }, `dataSource "source" is on node "node-1", and a copy is on the node of its source: StorageClass "flexlvm" does not allow node "node-1" (allowedTopologies)`, false, controller.ProvisioningFinished},
+		"its node full":          {func(_ *cast, o *controller.ProvisionOptions) { sized("20Gi")(o.PVC) }, `dataSource "source" is on node "node-1", and a copy is on the node of its source: node "node-1" has no room for it`, false, controller.ProvisioningReschedule},
 		"its node full, at once": {func(_ *cast, o *controller.ProvisionOptions) { sized("20Gi")(o.PVC); o.SelectedNodeName = "" }, `no room for it`, false, controller.ProvisioningFinished},
 		"its pool closed":        {func(c *cast, _ *controller.ProvisionOptions) { closePool(t, c) }, `takes no new volumes in thin pool "flexlvm/thinpool": it is full`, false, controller.ProvisioningReschedule},
 	} {
@@ -214,7 +214,7 @@ func TestProvisionForAPodWithACopy(t *testing.T) {
 			o := options(selected)
 			o.StorageClass = c.classes[1]
 			_, state, err := c.provisioner(t).Provision(t.Context(), o)
-			require.ErrorContains(t, err, `also needs claim "copy": dataSource "source" is on node "node-1", and a copy lies where its source does: volume group flexlvm there is another one than it was made in`)
+			require.ErrorContains(t, err, `also needs claim "copy": dataSource "source" is on node "node-1", and a copy is on the node of its source: volume group flexlvm there is another one than it was made in`)
 			require.Equal(t, controller.ProvisioningNoChange, state, "no other node is any better")
 		})
 	}

@@ -254,7 +254,7 @@ func (l *localVolumes) create(ctx context.Context, o *flexlvmv1.LocalVolume) (re
 	case now.UID != o.UID || now.DeletionTimestamp != nil:
 		return readyCondition{}, nil
 	case now.Status.PersistentVolumeName != "":
-		return readyCondition{volume: now.Status.PersistentVolumeName, reason: flexlvmv1.LocalVolumeGone, message: fmt.Sprintf("PersistentVolume %s is gone, and its volume was given up; it is not made again: delete this LocalVolume, and make another if one is needed", now.Status.PersistentVolumeName)}, nil
+		return readyCondition{volume: now.Status.PersistentVolumeName, reason: flexlvmv1.LocalVolumeGone, message: fmt.Sprintf("PersistentVolume %s is gone, and its volume was given up; it is not created again: delete this LocalVolume, and make another if one is needed", now.Status.PersistentVolumeName)}, nil
 	}
 	object, ready := l.reserve(o)
 	if ready.reason != "" {
@@ -283,7 +283,7 @@ func (l *localVolumes) state(o *flexlvmv1.LocalVolume, object *corev1.Persistent
 	ready := readyCondition{volume: object.Name}
 	switch claim := o.Namespace + "/" + claimOf(o); {
 	case object.Annotations[pv.AnnotationDeclared] != o.Namespace+"/"+o.Name:
-		ready.reason, ready.message = flexlvmv1.LocalVolumeRefused, fmt.Sprintf("PersistentVolume %s is there, and was not made for this LocalVolume; it is left as it is", object.Name)
+		ready.reason, ready.message = flexlvmv1.LocalVolumeRefused, fmt.Sprintf("PersistentVolume %s exists, and was not created for this LocalVolume; it is left as it is", object.Name)
 	case object.Status.Phase == corev1.VolumeBound:
 		ready.isTrue, ready.reason, ready.message = true, flexlvmv1.LocalVolumeBound, fmt.Sprintf("claim %s is bound to it", claim)
 	case object.DeletionTimestamp != nil || object.Status.Phase == corev1.VolumeReleased || object.Status.Phase == corev1.VolumeFailed:
@@ -293,12 +293,12 @@ func (l *localVolumes) state(o *flexlvmv1.LocalVolume, object *corev1.Persistent
 	default:
 		made, why := l.isCreated(o.Spec.NodeName, object.Name)
 		if made {
-			ready.isTrue, ready.reason, ready.message = true, flexlvmv1.LocalVolumeMade, fmt.Sprintf("the volume is made, and kept for claim %s", claim)
+			ready.isTrue, ready.reason, ready.message = true, flexlvmv1.LocalVolumeMade, fmt.Sprintf("the volume is created, and kept for claim %s", claim)
 			break
 		}
-		ready.reason, ready.message = flexlvmv1.LocalVolumeMaking, fmt.Sprintf("node %s has not made it yet: %s", o.Spec.NodeName, why)
+		ready.reason, ready.message = flexlvmv1.LocalVolumeMaking, fmt.Sprintf("node %s has not created it yet: %s", o.Spec.NodeName, why)
 		if why == "" { // otherwise its volume group may be gone, with the room
-			ready.message = fmt.Sprintf("its room is reserved, and node %s has not made it yet", o.Spec.NodeName)
+			ready.message = fmt.Sprintf("its room is reserved, and node %s has not created it yet", o.Spec.NodeName)
 		}
 	}
 	return ready

@@ -172,7 +172,7 @@ func TestLocalVolumeKilledAfterEveryWrite(t *testing.T) {
 
 		b.report(flexlvmv1.DeclaredWaiting, "LVM hangs")
 		_, message = b.sync()
-		require.Equal(t, "node node-1 has not made it yet: LVM hangs", message, "its room may be gone")
+		require.Equal(t, "node node-1 has not created it yet: LVM hangs", message, "its room may be gone")
 		b.report(flexlvmv1.DeclaredMade, "")
 		reason, message = b.sync()
 		require.Equal(t, flexlvmv1.LocalVolumeMade, reason)
@@ -376,6 +376,6 @@ func TestLocalVolumeThatIsGone(t *testing.T) {
 	require.NoError(t, b.client.CoreV1().PersistentVolumes().Delete(t.Context(), localPV, metav1.DeleteOptions{}))
 	reason, message := b.sync()
 	require.Equal(t, flexlvmv1.LocalVolumeGone, reason)
-	require.Contains(t, message, "is not made again")
+	require.Contains(t, message, "is not created again")
 	require.Nil(t, b.volume())
 }

@@ -39,7 +39,7 @@ func (r Request) checkReplica(p Parameters, wrong *controlplane.Problems) {
 		wrong.Add(fmt.Sprintf("StorageClass %q is not for replicas of datasets; name one with parameter %s %q", r.Class.Name, volume.OptionKind, volume.Dataset))
 	}
 	if !waits(r.Class) {
-		wrong.Add(fmt.Sprintf("StorageClass %q binds at once, and a replica is placed with the pod that fills it; use volumeBindingMode WaitForFirstConsumer", r.Class.Name))
+		wrong.Add(fmt.Sprintf("StorageClass %q binds immediately, and a replica is placed with the pod that fills it; use volumeBindingMode WaitForFirstConsumer", r.Class.Name))
 	}
 	if r.Class.ReclaimPolicy != nil && *r.Class.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
 		wrong.Add(fmt.Sprintf("StorageClass %q has reclaimPolicy Retain, and a replica whose volume is kept keeps its node from ever having another; use Delete", r.Class.Name))
@@ -98,7 +98,7 @@ func (p *Provisioner) checkOwnerOfReplica(ctx context.Context, r Request) error 
 	case err != nil:
 		return fmt.Errorf("look up the owner of a replica: %w; it is retried", err)
 	case found.UID != owner.UID:
-		return &controlplane.Refusal{Problems: []string{fmt.Sprintf("%s %q is another one by now than this claim is to be a replica for", replica.OwnerKind, owner.Name)}}
+		return &controlplane.Refusal{Problems: []string{fmt.Sprintf("%s %q is not the one that this claim is a replica for", replica.OwnerKind, owner.Name)}}
 	case found.DeletionTimestamp != nil:
 		return fmt.Errorf("%s %q is being deleted, so no replica is made for it", replica.OwnerKind, owner.Name)
 	}

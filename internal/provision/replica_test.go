@@ -125,7 +125,7 @@ func TestReplicasThatAreRefused(t *testing.T) {
 		"another dataset's":   {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.Labels[replica.LabelDataset] = "0123456789abcdef" }, "is not that of volume"},
 		"an empty label":      {func(_ *cast, o *controller.ProvisionOptions) { o.PVC.Labels[replica.LabelDataset] = "" }, "is not that of volume"},
 		"the owner is gone":   {func(c *cast, _ *controller.ProvisionOptions) { c.owners = nil }, `VolumeManager "vm", which this claim is to be a replica for, is not in namespace "team-a"`},
-		"the owner is new":    {func(c *cast, _ *controller.ProvisionOptions) { c.owners[0].UID = "another" }, `VolumeManager "vm" is another one by now`},
+		"the owner is new":    {func(c *cast, _ *controller.ProvisionOptions) { c.owners[0].UID = "another" }, `VolumeManager "vm" is not the one that this claim is a replica for`},
 		"an ordinary class":   {func(_ *cast, o *controller.ProvisionOptions) { o.StorageClass = class(nil) }, `StorageClass "flexlvm" is not for replicas of datasets; name one with parameter kind "dataset"`},
 		"an ordinary claim":   {func(_ *cast, o *controller.ProvisionOptions) { o.PVC = claim(nil) }, `StorageClass "flexlvm-dataset" is for replicas of datasets (kind "dataset")`},
 		"a class that binds at once": {func(_ *cast, o *controller.ProvisionOptions) {

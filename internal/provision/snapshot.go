@@ -35,7 +35,7 @@ func (p *Provisioner) snapshotOrigin(ctx context.Context, request Request, spec 
 	}
 	object, err := p.Listers.Volumes.Get(string(n))
 	if err != nil {
-		return origin{}, waiting(name, "the PersistentVolume that stands for its snapshot cannot be looked up: %s", err)
+		return origin{}, waiting(name, "the PersistentVolume of its snapshot cannot be looked up: %s", err)
 	}
 	c, err := persistentvolume.Parse(object)
 	switch {

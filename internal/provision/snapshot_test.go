@@ -104,7 +104,7 @@ func TestRestoreWhatCannotBe(t *testing.T) {
 		"more inodes than the class has": {func(_ *cast, v *corev1.PersistentVolume, _ *controller.ProvisionOptions) {
 			v.Spec.CSI.VolumeAttributes["inodes"] = "50000000"
 		}, "use a class with the inodes of the source", true},
-		"a linear class": {func(_ *cast, _ *corev1.PersistentVolume, o *controller.ProvisionOptions) { o.StorageClass = class(nil) }, `its volume lies in thin pool`, true},
+		"a linear class": {func(_ *cast, _ *corev1.PersistentVolume, o *controller.ProvisionOptions) { o.StorageClass = class(nil) }, `its volume is in thin pool`, true},
 		"its node full":  {func(_ *cast, _ *corev1.PersistentVolume, o *controller.ProvisionOptions) { sized("20Gi")(o.PVC) }, `dataSource "monday" is on node "node-1"`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestRestoreACopyOnWriteSnapshot(t *testing.T) {
 			"its snapshot is of a volume that is not thin"},
 		"another group": {func(_ *corev1.PersistentVolume, o *controller.ProvisionOptions) {
 			o.StorageClass.Parameters = map[string]string{"volumeGroup": "other"}
-		}, `lies in volume group "flexlvm", and StorageClass "flexlvm" is of "other"`},
+		}, `is in volume group "flexlvm", and StorageClass "flexlvm" is of "other"`},
 		"more inodes than the class has": {func(v *corev1.PersistentVolume, _ *controller.ProvisionOptions) {
 			v.Spec.CSI.VolumeAttributes["inodes"] = "1000000"
 		}, "use a class with the inodes of the source"},

@@ -43,5 +43,5 @@ func TestPoolTags(t *testing.T) {
 	require.Error(t, err)
 	whole := Tags{State: Unreferenced, FS: "b5f6d5a0-5d5e-4a53-9f0a-1f0c7d3f7f10", Size: 1, Namespace: "x", Kind: Claim}.Strings()
 	_, err = ParseTags(append(whole, PoolTags()[1]))
-	require.ErrorContains(t, err, "stands beside another")
+	require.ErrorContains(t, err, "is one of several")
 }

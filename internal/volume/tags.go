@@ -198,7 +198,7 @@ func ParseTags(tags []string) (Tags, error) {
 // tagValues returns the values of flexlvm's tags by their keys, which end in "=".
 func tagValues(tags []string) (map[string]string, error) {
 	if !Owned(tags) {
-		return nil, invalid("tags", strings.Join(tags, ","), "lack %q: the volume is not ours", TagOwned)
+		return nil, invalid("tags", strings.Join(tags, ","), "lack %q: the volume is not flexlvm's", TagOwned)
 	}
 	found := map[string]string{}
 	for _, t := range tags {
@@ -207,7 +207,7 @@ func tagValues(tags []string) (map[string]string, error) {
 		}
 		key, value, _ := strings.Cut(t, "=")
 		if _, twice := found[key+"="]; twice {
-			return nil, invalid("tag", t, "stands beside another %s", key)
+			return nil, invalid("tag", t, "is one of several %s", key)
 		}
 		found[key+"="] = value
 	}
@@ -287,7 +287,7 @@ func (t *Tags) takeContent(take func(key string) (string, bool)) (err error) {
 	}
 	if adopting, ok := take(tagAdopting); ok {
 		if t.Adopting = tagAdopting+adopting == AdoptingTag; !t.Adopting || t.State != Retained {
-			return invalid(tagAdopting, adopting, "is not true, or stands on a volume that is not %s", Retained)
+			return invalid(tagAdopting, adopting, "is not true, or is on a volume that is not %s", Retained)
 		}
 	}
 	if fixed, ok := take(tagFixed); ok {

@@ -158,7 +158,7 @@ func TestCSITheft(t *testing.T) {
 	n, thief := newCSITenant(t, "csi-victim"), newCSITenant(t, "csi-thief")
 	attempts := map[string]struct{ attributes, says string }{
 		"as-mine":   {"namespace: csi-thief", `belongs to namespace "csi-victim"`},
-		"as-theirs": {"namespace: csi-victim", `made for namespace "csi-victim", and the pod is in "csi-thief"`},
+		"as-theirs": {"namespace: csi-victim", `created for namespace "csi-victim", and the pod is in "csi-thief"`},
 	}
 	uid := n.kubectl("get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
 	for name := range attempts {

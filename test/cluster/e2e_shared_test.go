@@ -77,7 +77,7 @@ spec: {storageClassName: "", volumeName: flexlvm-stolen, accessModes: [ReadOnlyM
 		require.NoError(t, err, out)
 	})
 	require.NoError(t, thief.apply(pod{name: "thief", claim: "stolen", node: l.onDisk(owner)[0]}.manifest()))
-	thief.told("thief", "FailedMount", `the volume was made for namespace "guests", and the pod is in "thieves"`)
+	thief.told("thief", "FailedMount", `the volume was created for namespace "guests", and the pod is in "thieves"`)
 	thief.kubectl("delete", "pod", "thief")
 	thief.kubectl("delete", "pvc", "stolen")
 

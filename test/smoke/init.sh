@@ -25,7 +25,7 @@ fails "expandfs without arguments" "arguments of expandfs" expandfs
 fails "options that are no JSON" "options" mount "$dir" "size=1"
 fails "options that are an array" "options" mount "$dir" '["size"]'
 fails "options that are cut short" "options" mount "$dir" '{"size":"1"'
-fails "an option twice" "size: stands twice" mount "$dir" '{"size":"1","size":"2"}'
+fails "an option twice" "size: is given twice" mount "$dir" '{"size":"1","size":"2"}'
 fails "an option that is a number" "size: is a number" mount "$dir" '{"size":1}'
 fails "an unknown option" "colour: is not an option" mount "$dir" "$(options a 4096 '"colour":"blue"')"
 fails "a missing option" "size, volumeGroup: is missing" mount "$dir" '{"kubernetes.io/readwrite":"rw","kubernetes.io/pvOrVolumeName":"a","kubernetes.io/pod.namespace":"a"}'

@@ -30,7 +30,7 @@ check "leaves it mounted" is_mounted "$dir"
 umount "$dir"
 
 lvcreate --yes --size 300M --name foreign "$group" >/dev/null 2>&1
-fails "a logical volume without our tag" "not ours" mount "$dir" "$(options foreign $size)"
+fails "a logical volume without our tag" "not flexlvm's" mount "$dir" "$(options foreign $size)"
 drop foreign
 
 # The volume holds data, and then its superblock is lost. It must not be formatted.

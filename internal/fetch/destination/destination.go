@@ -234,7 +234,7 @@ func (d *Dir) Publish(temp string, dir *os.File, name string) error {
 	}
 	err = unix.Renameat(int(from.Fd()), file, int(dir.Fd()), name)
 	if errors.Is(err, unix.EISDIR) {
-		return fmt.Errorf("%s %w: a directory stands where a file must go", name, store.ErrInTheWay)
+		return fmt.Errorf("%s %w: there is a directory in place of the file", name, store.ErrInTheWay)
 	}
 	if err != nil {
 		return fmt.Errorf("rename %s to %s: %w", temp, name, err)

@@ -121,7 +121,7 @@ func (a *Artifact) Unpack(ctx context.Context, dir *os.Root) error {
 
 // unpack creates the tar of a fetched layer.
 func (l layer) unpack(ctx context.Context, dir *os.Root) (err error) {
-	if info, missing := dir.Lstat(l.unpacked()); missing == nil && info.Mode().IsRegular() {
+	if info, err := dir.Lstat(l.unpacked()); err == nil && info.Mode().IsRegular() {
 		return nil
 	}
 	in, err := dir.Open(l.Key)
@@ -174,8 +174,8 @@ func expand(ctx context.Context, out io.Writer, in io.Reader, pack string) error
 			return err
 		}
 		n, err := from.Read(buf)
-		if _, full := out.Write(buf[:n]); full != nil {
-			return full
+		if _, writeErr := out.Write(buf[:n]); writeErr != nil {
+			return writeErr
 		}
 		if errors.Is(err, io.EOF) {
 			return nil

@@ -171,7 +171,7 @@ func redacted(err error) error {
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	if u, bad := url.Parse(wrong.URL); bad == nil {
+	if u, parseErr := url.Parse(wrong.URL); parseErr == nil {
 		u.RawQuery, u.User, u.Fragment = "", nil, ""
 		return &url.Error{Op: wrong.Op, URL: u.String(), Err: wrong.Err}
 	}

@@ -292,6 +292,9 @@ func (b *bed) testUpgrade(t *testing.T) {
 	t.Logf("the driver ran %d times during the upgrade, and never failed", runs)
 	require.Equal(t, "kept\n", b.inPod(t, "cat /data/kept"), "the pod did not notice")
 
+	b.install.run(t, "kubectl -n flexlvm-system rollout restart daemonset,deployment")
+	b.rolledOut(t)
+
 	// A pod that starts afterwards is served by the new driver.
 	b.kubectl(t, "delete", "pod", "data-pod", "--timeout=4m")
 	b.kubectl(t, "apply", "-f", filepath.Join(b.source, "examples/pod.yaml"))

@@ -112,7 +112,7 @@ func (s *space) refusedCopies() {
 	s.event(s.name, "PersistentVolumeClaim", "of-linear", "ProvisioningFailed", `dataSource "log": its volume has layout "linear", and only those of layout "thin" can be copied; take a VolumeSnapshot`)
 	s.copyOf("source", "large", "thin", "500Gi")
 	s.podWith("large", "", "large")
-	s.event(s.name, "PersistentVolumeClaim", "large", "ProvisioningFailed", `dataSource "source" is on node "sim-2", and a copy lies where its source does: node "sim-2" has no room for it`)
+	s.event(s.name, "PersistentVolumeClaim", "large", "ProvisioningFailed", `dataSource "source" is on node "sim-2", and a copy is on the node of its source: node "sim-2" has no room for it`)
 	for _, claim := range []string{"small", "linear", "of-linear", "large"} {
 		c, err := s.client.CoreV1().PersistentVolumeClaims(s.name).Get(t.Context(), claim, metav1.GetOptions{})
 		require.NoError(t, err)
