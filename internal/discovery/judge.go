@@ -73,7 +73,7 @@ func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict 
 	// A partition that was extended after its release may hold data that nobody has seen there.
 	grown := !v.Released && noted.grownTo(found)
 	if noted.movedTo(found) && !grown {
-		return verdict(noted, Refused, "the partition table has changed (%d bytes at byte %d before, %d at byte %d now), so the partition may hold another claim's data, and nothing is cleaned: delete PersistentVolume %s once nobody needs the data", noted.Size, noted.Start, found.Size, found.Start, v.Name)
+		return verdict(noted, Refused, "the partition table has changed (%d bytes at byte %d before, %d at byte %d now), so the partition may hold another claim's data, and nothing is cleaned: delete PersistentVolume %s once nobody needs the data", noted.Size, noted.Start, found.PartitionSize, found.Start, v.Name)
 	}
 	if out, outdated := judgeOutdated(noted, found.Path, v); outdated {
 		return out

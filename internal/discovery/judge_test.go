@@ -124,7 +124,7 @@ func TestACleanVolumeThatIsUsedAgain(t *testing.T) {
 // another's number is neither cleaned nor offered with its data.
 func TestJudgeOfPartitionsThatAreRenumbered(t *testing.T) {
 	at := func(start, size int64) *Found {
-		return found(func(f *Found) { f.Start, f.Size = start, size })
+		return found(func(f *Found) { f.Start, f.Size, f.PartitionSize = start, size, size })
 	}
 	offered := Judge(at(1<<20, 1<<30), Entry{}, nil, true, anytime)
 	require.Equal(t, Ready, offered.State)
@@ -158,7 +158,7 @@ func TestJudgeOfPartitionsThatAreRenumbered(t *testing.T) {
 // A partition that is extended stays the same, also after its release, if that was seen before.
 func TestJudgeOfPartitionsThatGrow(t *testing.T) {
 	at := func(start, size int64) *Found {
-		return found(func(f *Found) { f.Start, f.Size = start, size })
+		return found(func(f *Found) { f.Start, f.Size, f.PartitionSize = start, size, size })
 	}
 	offered := Judge(at(1<<20, 1<<30), Entry{}, nil, true, anytime)
 	free := Judge(at(1<<20, 1<<31), offered.Entry, nil, true, anytime)

@@ -180,7 +180,7 @@ func TestDiscoveredPartitionThatGrows(t *testing.T) {
 			require.NoError(t, discovery.Ledger{
 				part: {Path: "/mnt/fast/a", Offer: 1, Start: 1 << 30, Size: 1 << 30}, "naa.5000-part2": c.neighbour,
 			}.Write(r.config.DiscoveredFile))
-			disks.found[0].Disk, disks.found[0].Start, disks.found[0].Size = part, 1<<30, 2<<30
+			disks.found[0].Disk, disks.found[0].Start, disks.found[0].PartitionSize = part, 1<<30, 2<<30
 			named := func(v *corev1.PersistentVolume) { v.Annotations[flexlvmv1.AnnotationDisk] = part }
 			r.api.put(static("pv-1", named))
 			r.start()
