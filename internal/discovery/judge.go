@@ -3,6 +3,8 @@ package discovery
 import (
 	"fmt"
 	"time"
+
+	"github.com/flexlvm/flexlvm/internal/diskid"
 )
 
 // A Volume describes a PersistentVolume of this node.
@@ -55,6 +57,7 @@ type Verdict struct {
 //   - is released, with the reclaim policy Delete, and is not being deleted,
 //   - was made of this very disk, and not of another one that was at its path before, nor of a partition that had its
 //     number before, if e records where that was,
+//   - was not made of a partition that kpartx has mapped, because nothing records where that was,
 //   - is the last one that e records, unless there is none or the disk was cleaned after that one,
 //   - is not recorded in e as bound to another claim than it names.
 func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict {
@@ -84,7 +87,7 @@ func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict 
 		out.Grown = grown
 		return out
 	}
-	return judgeReleased(noted, v, clean)
+	return judgeReleased(found, noted, v, clean)
 }
 
 // stopPods returns what to do if another disk is at the path of the PersistentVolume.
@@ -134,7 +137,7 @@ func judgeProvided(noted Entry, v *Volume) Verdict {
 }
 
 // judgeReleased is Judge if the PersistentVolume is released.
-func judgeReleased(noted Entry, v *Volume, clean bool) Verdict {
+func judgeReleased(found *Found, noted Entry, v *Volume, clean bool) Verdict {
 	another := noted.Volume == v.UID && noted.Claim != "" && v.ClaimUID != noted.Claim
 	if noted.Volume != v.UID { // the claim that is recorded is another PersistentVolume's
 		noted = noted.HandedOut(v.UID)
@@ -150,6 +153,8 @@ func judgeReleased(noted Entry, v *Volume, clean bool) Verdict {
 		return verdict(noted, Refused, "PersistentVolume %s was meanwhile bound to a claim other than %s, so nothing is cleaned: clean the disk by hand and delete the PersistentVolume", v.Name, v.Claim)
 	case noted.Offer == 0:
 		return verdict(noted, Refused, "this node has no record that it offered the disk of PersistentVolume %s (is this another node, or were its records lost?), so nothing is cleaned: clean the disk by hand and delete the PersistentVolume", v.Name)
+	case diskid.IsMappedPartition(found.Disk):
+		return verdict(noted, Refused, "it is a partition that kpartx has mapped, and the partition table may have changed unnoticed, so nothing is cleaned: clean the partition by hand and delete PersistentVolume %s", v.Name)
 	}
 	noted.Claim = v.ClaimUID
 	return verdict(noted, Cleaning, "its claim %s is gone", v.Claim)

@@ -155,6 +155,25 @@ func TestJudgeOfPartitionsThatAreRenumbered(t *testing.T) {
 	require.Zero(t, Judge(found(), old, aVolume(), true, anytime).Entry.Size, "a whole disk that grows stays the same")
 }
 
+// The kernel does not show where a partition that kpartx has mapped is on its disk, so one of another claim may have got
+// its number.
+func TestJudgeOfMappedPartitions(t *testing.T) {
+	const part = "dm-part1-mpath-3600"
+	mapped := found(func(f *Found) { f.Disk = part })
+	require.ErrorContains(t, mapped.CheckNew(), "make a file system on it and mount that here, or use a logical volume")
+	v := func(change ...func(*Volume)) *Volume {
+		return aVolume(append(change, func(v *Volume) { v.Disk = part })...)
+	}
+	provided := Judge(mapped, Entry{Offer: 1}, v(), true, anytime)
+	require.Equal(t, Provided, provided.State, "one that an earlier version has offered")
+	got := Judge(mapped, provided.Entry, v(released), true, anytime)
+	require.Equal(t, Refused, got.State)
+	require.Contains(t, got.Message, "clean the partition by hand and delete PersistentVolume static-a")
+	require.True(t, Judge(mapped, got.Entry, nil, true, anytime).MustBeEmpty)
+	mounted := Found{Kind: Filesystem, Disk: "fs-u", Aliases: []string{part}}
+	require.NoError(t, mounted.CheckNew())
+}
+
 // A partition that is extended stays the same, also after its release, if that was seen before.
 func TestJudgeOfPartitionsThatGrow(t *testing.T) {
 	at := func(start, size int64) *Found {

@@ -102,6 +102,13 @@ func SamePartitioned(a, b string) bool {
 // serial numbers begin with nvme_card, and QEMU's default on SATA.
 var commonIDs = regexp.MustCompile(`^(nvme\.1ae0-6e766d655f63617264|t10\.ATA_QEMU_HARDDISK_QM[0-9]{5}(-part[0-9]+)?$)`)
 
+// mappedPartitions match the IDs of partitions that kpartx has mapped, of multipath disks and others.
+var mappedPartitions = regexp.MustCompile(`^dm-part[0-9]+-`)
+
+// IsMappedPartition reports whether a device is a partition that kpartx has mapped. The kernel does not know where on its
+// disk it begins.
+func IsMappedPartition(id string) bool { return mappedPartitions.MatchString(id) }
+
 // Common reports whether disks of other machines are known to have the same ID.
 func Common(id string) bool { return commonIDs.MatchString(id) }
 

@@ -58,6 +58,14 @@ func TestSamePartitioned(t *testing.T) {
 	}
 }
 
+func TestIsMappedPartition(t *testing.T) {
+	for id, want := range map[string]bool{
+		"dm-part1-mpath-3600": true, "dm-part12-devnode_8:0_": true, "dm-mpath-3600": false, "dm-partition": false, "naa.1-part1": false, "fs-dm-part1-x": false,
+	} {
+		require.Equal(t, want, IsMappedPartition(id), id)
+	}
+}
+
 func TestCommon(t *testing.T) {
 	for id, want := range map[string]bool{
 		"nvme.1ae0-6e766d655f6361726430-6e766d655f6361726430-00000001":       true,
