@@ -65,6 +65,11 @@ func (f *Found) CheckNew() error {
 	return nil
 }
 
+// inPlaceOf reports whether f is another disk than was, and has its ID, which is only a name.
+func (f *Found) inPlaceOf(was diskid.Names) bool {
+	return f.AliasesUnknown == nil && was.Exchanged(f.Names())
+}
+
 // aliasesOf returns those of the IDs that distinguish a disk from those of other machines.
 func aliasesOf(ids []string) (out []string) {
 	for _, id := range ids {

@@ -174,6 +174,60 @@ func TestJudgeOfMappedPartitions(t *testing.T) {
 	require.NoError(t, mounted.CheckNew())
 }
 
+// After a boot, the name of a plain dm-crypt mapping may be another disk's, with another claim's data. That is neither
+// offered nor cleaned, and where the name's disk was stays recorded.
+func TestJudgeOfNamesThatAnotherDiskHas(t *testing.T) {
+	const name = "dm-CRYPT-PLAIN-data1"
+	on := func(disks ...string) *Found {
+		return found(func(f *Found) { f.Disk, f.Aliases = name, disks })
+	}
+	v := func(aliases string, change ...func(*Volume)) *Volume {
+		return aVolume(append(change, func(v *Volume) { v.Disk, v.Aliases = name, aliases })...)
+	}
+	offered := Judge(on("naa.1"), Entry{}, nil, true, anytime)
+	was := offered.Entry.WithAliases(on("naa.1"), true)
+	provided := Judge(on("naa.1"), was, v("naa.1"), true, anytime)
+	require.Equal(t, Provided, provided.State)
+	for _, now := range []*Found{on("naa.2"), on()} {
+		for _, of := range []*Volume{v("naa.1"), v("naa.1", released)} {
+			got := Judge(now, provided.Entry, of, true, anytime)
+			require.Equal(t, Refused, got.State)
+			require.Contains(t, got.Message, "another disk is at /mnt/fast/a")
+			require.Contains(t, got.Message, " now, and was on naa.1;")
+			require.Equal(t, provided.Entry, got.Entry.WithAliases(now, false))
+		}
+		free := Judge(now, was, nil, true, anytime)
+		require.True(t, free.MustBeEmpty)
+		require.Greater(t, free.Entry.Offer, was.Offer)
+		full := free.NotEmpty(was, errors.New("it holds a database"))
+		require.Contains(t, full.Message, " now, and was on naa.1, so another disk may have had its data, and it holds a database")
+		require.True(t, Judge(now, full.Entry.WithAliases(now, false), nil, true, anytime).MustBeEmpty, "until it is empty")
+		if len(now.Aliases) > 0 {
+			require.False(t, Judge(now, free.Entry.WithAliases(now, true), nil, true, anytime).MustBeEmpty)
+		}
+	}
+	require.Equal(t, Refused, Judge(on("naa.2"), Entry{Offer: 1}, v("fs-u,naa.1"), true, anytime).State, "the PersistentVolume says where it was")
+
+	missing := on("naa.2")
+	missing.AliasesUnknown = errors.New("naa.1 is gone")
+	require.Equal(t, Provided, Judge(missing, was, v("naa.1"), true, anytime).State, "it may be on naa.1 as well")
+	require.Equal(t, was, was.WithAliases(missing, true))
+}
+
+// That a device which has only a name is still the same cannot be proved, so it is not cleaned.
+func TestJudgeOfNamesIsNoCleaning(t *testing.T) {
+	for _, f := range []*Found{
+		found(func(f *Found) { f.Disk = "loop-/srv/disk.img" }),
+		found(func(f *Found) { f.Disk, f.Aliases = "dm-CRYPT-PLAIN-data1", []string{"naa.1-part6"} }),
+	} {
+		v := aVolume(released, func(v *Volume) { v.Disk = f.Disk })
+		got := Judge(f, Entry{Offer: 1, Volume: "pv-1", Claim: "claim-1", Aliases: f.Aliases}, v, true, anytime)
+		require.Equal(t, Refused, got.State)
+		require.Equal(t, "its ID, "+f.Disk+", is only a name, which another disk may have by now, so nothing is cleaned: clean the disk by hand and delete PersistentVolume static-a", got.Message)
+		require.True(t, Judge(f, got.Entry, nil, true, anytime).MustBeEmpty)
+	}
+}
+
 // A partition that is extended stays the same, also after its release, if that was seen before.
 func TestJudgeOfPartitionsThatGrow(t *testing.T) {
 	at := func(start, size int64) *Found {

@@ -88,6 +88,20 @@ func (e Entry) movedTo(f *Found) bool {
 	return f.Kind == Device && e.Start != 0 && f.Start != 0 && (e.Start != f.Start || e.Size != f.PartitionSize)
 }
 
+// exchanged reports whether f is in the place of the entry's disk.
+func (e Entry) exchanged(f *Found) bool {
+	return f.inPlaceOf(diskid.Names{ID: f.Disk, Aliases: e.Aliases})
+}
+
+// WithAliases returns the entry with the aliases of f. If those may be incomplete, or f is another disk than the entry's,
+// the known ones stay; but those of another disk are recorded once it is offered, because it is empty then.
+func (e Entry) WithAliases(f *Found, offered bool) Entry {
+	if len(e.Aliases) == 0 || f.AliasesUnknown == nil && (offered || !e.exchanged(f)) {
+		e.Aliases = f.Aliases
+	}
+	return e
+}
+
 // grownTo reports whether f is the entry's partition, which was extended at its end.
 func (e Entry) grownTo(f *Found) bool {
 	return f.Kind == Device && e.Start != 0 && e.Start == f.Start && e.Size < f.PartitionSize

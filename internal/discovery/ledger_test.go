@@ -31,6 +31,9 @@ func TestUncleaned(t *testing.T) {
 	mounted := &Found{Disk: "fs-u", Aliases: []string{"naa.1"}}
 	require.Equal(t, []string{"pv-1"}, Ledger{"naa.1": {Volume: "pv-1"}}.Uncleaned(mounted), "the disk was a volume, and kubelet has formatted it")
 	require.Equal(t, []string{"pv-1"}, Ledger{"fs-u": {Volume: "pv-1", Aliases: []string{"naa.1"}}}.Uncleaned(&Found{Disk: "naa.1"}), "the file system was a volume")
+	plain := Ledger{"dm-CRYPT-PLAIN-data2": {Volume: "pv-1", Aliases: []string{"naa.1"}}}
+	require.Equal(t, []string{"pv-1"}, plain.Uncleaned(&Found{Disk: "dm-CRYPT-PLAIN-data1", Aliases: []string{"naa.1"}}), "it had another name")
+	require.Empty(t, plain.Uncleaned(&Found{Disk: "dm-CRYPT-PLAIN-data1", Aliases: []string{"naa.2"}}))
 	other := Ledger{"naa.1-part7": {Volume: "pv-1", Start: 7 << 30, Size: 1 << 30}}
 	for start, want := range map[int64][]string{6 << 30: nil, 7<<30 - 512: {"pv-1"}, 7 << 30: {"pv-1"}, 8 << 30: nil} {
 		require.Equal(t, want, other.Uncleaned(&Found{Disk: "naa.1-part6", Start: start, PartitionSize: 1 << 30}), "it was partition 7 before, if it is where that was")

@@ -177,7 +177,7 @@ func TestLoopDevicesOfTwoNodes(t *testing.T) {
 	for node, want := range map[string]int{"n1": 1, "n2": 2} {
 		w := newWorld(t)
 		w.node("n2", map[string]string{corev1.LabelHostname: "host-2"})
-		w.found().Aliases = loop
+		w.found().Disk = loop
 		second := w.report.DeepCopy()
 		second.Name, second.Status.Discovered[0].Disk, second.Status.Discovered[0].Path = node, loop, "/mnt/fast/b"
 		if node == w.report.Name {
