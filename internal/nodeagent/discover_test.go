@@ -36,8 +36,9 @@ type fakeDisks struct {
 	offered  []discovery.Entry // that CheckOfferable was called with
 	of       discovery.Class   // that CheckOfferable was last called with
 	cleaned  []discovery.Entry
-	finding  func() // called by Find
-	emptying func() // called by CheckEmpty
+	finding  func()                     // called by Find
+	emptying func()                     // called by CheckEmpty
+	places   map[string]discovery.Place // what Resolve returns, by path; others lead to themselves
 	cleaning func(ctx context.Context, progress func(int64) error) error
 }
 
@@ -105,6 +106,20 @@ func (f *fakeDisks) CheckEmpty(_ discovery.Found, owner *discovery.Owner) (err e
 func (f *fakeDisks) Owner(discovery.Found) (is *discovery.Owner, err error) {
 	f.with(func() { is = f.topmost })
 	return is, nil
+}
+
+func (f *fakeDisks) Resolve(_ context.Context, paths []string) (out []discovery.Place) {
+	f.with(func() {
+		for _, at := range paths {
+			one, there := f.places[at]
+			if !there {
+				one.Resolved = at
+			}
+			one.Path = at
+			out = append(out, one)
+		}
+	})
+	return out
 }
 
 func (f *fakeDisks) Clean(ctx context.Context, _ discovery.Found, _ discovery.Class, e discovery.Entry, progress func(int64) error) error {
