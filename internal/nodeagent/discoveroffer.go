@@ -50,11 +50,16 @@ func (h *holders) listedWithin(age time.Duration, now time.Time) bool {
 }
 
 // of returns the PersistentVolume of an overlapping disk: the disk itself, a part of it, or the whole that it
-// is part of. This node's own are compared by takenElsewhere, too.
-func (h *holders) of(disk diskid.Names) *holder {
+// is part of. node is the label of this node, whose own are compared by takenElsewhere, too.
+func (h *holders) of(disk diskid.Names, node string) *holder {
 	for i := range h.all {
-		if h.all[i].disk.OverlapElsewhere(disk) {
-			return &h.all[i]
+		one := &h.all[i]
+		overlaps := one.disk.OverlapElsewhere
+		if one.node == node {
+			overlaps = one.disk.Overlap
+		}
+		if overlaps(disk) {
+			return one
 		}
 	}
 	return nil
@@ -64,14 +69,14 @@ func (h *holders) of(disk diskid.Names) *holder {
 // enough to refuse a disk, but not to offer it. A disk that is refused anyway needs only an old one, because a list
 // of all PersistentVolumes is expensive, and such a disk may stay for months.
 func (s *discoverer) holderOf(ctx context.Context, disk diskid.Names, offer bool) (*holder, error) {
-	h, now, maxAge := &s.holders, s.d.cfg.Now(), maxExplanationAge
+	h, now, maxAge, self := &s.holders, s.d.cfg.Now(), maxExplanationAge, pv.NodeLabelValue(s.d.cfg.Node)
 	if offer {
 		maxAge = maxOfferAge
 	}
 	if h.listedWithin(maxAge, now) {
-		by := h.of(disk)
+		by := h.of(disk, self)
 		// This node's own are watched: an object that the watch does not show is gone.
-		own := by != nil && by.node == pv.NodeLabelValue(s.d.cfg.Node)
+		own := by != nil && by.node == self
 		if by == nil && !offer || by != nil && !own {
 			return by, nil
 		}
@@ -83,7 +88,7 @@ func (s *discoverer) holderOf(ctx context.Context, disk diskid.Names, offer bool
 	if h.err != nil {
 		return nil, h.err
 	}
-	return h.of(disk), nil
+	return h.of(disk, self), nil
 }
 
 // listHolders lists the PersistentVolumes, and keeps only what holderOf needs.
