@@ -108,20 +108,6 @@ func (f *fakeDisks) Owner(discovery.Found) (is *discovery.Owner, err error) {
 	return is, nil
 }
 
-func (f *fakeDisks) Resolve(_ context.Context, paths []string) (out []discovery.Place) {
-	f.with(func() {
-		for _, at := range paths {
-			one, there := f.places[at]
-			if !there {
-				one.Resolved = at
-			}
-			one.Path = at
-			out = append(out, one)
-		}
-	})
-	return out
-}
-
 func (f *fakeDisks) Clean(ctx context.Context, _ discovery.Found, _ discovery.Class, e discovery.Entry, progress func(int64) error) error {
 	var cleaning func(context.Context, func(int64) error) error
 	f.with(func() {

@@ -1,6 +1,7 @@
 package nodeagent_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -14,6 +15,20 @@ import (
 	"github.com/flexlvm/flexlvm/internal/discovery"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
+
+func (f *fakeDisks) Resolve(_ context.Context, paths []string) (out []discovery.Place) {
+	f.with(func() {
+		for _, at := range paths {
+			one, there := f.places[at]
+			if !there {
+				one.Resolved = at
+			}
+			one.Path = at
+			out = append(out, one)
+		}
+	})
+	return out
+}
 
 // byHand is a PersistentVolume that another program or a person has created.
 func byHand(source corev1.PersistentVolumeSource, hostname string) *corev1.PersistentVolume {
