@@ -76,8 +76,8 @@ func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict 
 		// The entry belongs to another disk, which has no PersistentVolume.
 		return verdict(e, Refused, "another disk is at %s, and kubelet gives pods whatever is there: %s. It is %s, and PersistentVolume %s was created for %s; it is neither offered nor cleaned", v.Path, v.stopPods(), found.Disk, v.Name, v.Disk)
 	}
-	if noted.exchanged(found) || found.inPlaceOf(diskid.ParseNames(v.Disk, v.Aliases)) {
-		return verdict(noted, Refused, "another disk is at %s, and kubelet gives pods whatever is there: %s. %s is on %s now, and was on %s; it is neither offered nor cleaned", v.Path, v.stopPods(), found.Disk, listOf(found.Aliases), cmp.Or(strings.Join(noted.Aliases, ", "), v.Aliases))
+	if was := formerDevices(found, noted, v); len(was) > 0 {
+		return verdict(noted, Refused, "another disk is at %s, and kubelet gives pods whatever is there: %s. %s is on %s now, and was on %s; it is neither offered nor cleaned", v.Path, v.stopPods(), found.Disk, listOf(found.Aliases), listOf(was))
 	}
 	// A partition that was extended after its release may hold data that nobody has seen there.
 	grown := !v.Released && noted.grownTo(found)
@@ -94,6 +94,17 @@ func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict 
 		return out
 	}
 	return judgeReleased(found, noted, v, clean)
+}
+
+// formerDevices returns the devices that the disk of v was on, as e or v has them, if found is another disk that has got its
+// ID; none if it is the same.
+func formerDevices(found *Found, e Entry, v *Volume) []string {
+	for _, was := range []diskid.Names{{ID: found.Disk, Aliases: e.Aliases}, diskid.ParseNames(v.Disk, v.Aliases)} {
+		if found.inPlaceOf(was) {
+			return was.Aliases
+		}
+	}
+	return nil
 }
 
 // changedTo returns why the ID of a disk without a PersistentVolume may be another disk's now; empty if it is not. grown: f
