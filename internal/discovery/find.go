@@ -62,8 +62,10 @@ type Found struct {
 	Path  string // quoted, and with a Problem, if it is not UTF-8
 	Kind  Kind
 	Size  int64  // bytes
-	Start int64  // byte of its disk at which the partition begins that it is, or that its file system is on; 0: none
 	Disk  string // identifies it among all others
+	// Start and PartitionSize are where on its disk the partition is that it is, or that its file system is on, in bytes; 0:
+	// none. A file system is smaller than its partition.
+	Start, PartitionSize int64
 	// Aliases are IDs under which its data may be found elsewhere: of the devices that it is on, down to the
 	// disks.
 	Aliases []string
@@ -82,6 +84,13 @@ type Found struct {
 	Mount, Inode uint64
 
 	deviceID string // ID of the device that it is, or is on; empty if that has none
+}
+
+// setPartition records where on its disk a partition is.
+func (f *Found) setPartition(d disk.Device) {
+	if d.Start != 0 {
+		f.Start, f.PartitionSize = int64(d.Start), int64(d.Size)
+	}
 }
 
 // Names returns what the disk or file system is called.
@@ -237,7 +246,8 @@ func (f *finder) inspectDevice(one *Found) error {
 		return err
 	}
 	one.Number, one.Size, one.Disk, one.deviceID = number, int64(d.Size), d.ID, d.ID
-	one.Start, one.Aliases, one.AliasesUnknown = int64(d.Start), aliasesOf(d.Under), d.UnderUnknown
+	one.setPartition(d)
+	one.Aliases, one.AliasesUnknown = aliasesOf(d.Under), d.UnderUnknown
 	switch {
 	case d.ID == "":
 		return fmt.Errorf("%s cannot be distinguished from other disks: it has neither a WWN nor a serial number", d.Path)
@@ -323,7 +333,8 @@ func (f *finder) identify(ctx context.Context, one *Found, at *mountinfo.Info, c
 		return fmt.Errorf("the path %s in its file system is too long: with the UUID it has %d bytes, and at most %d are possible; move it up", one.Root, len(name), maxDiskID)
 	}
 	one.Disk = name
-	one.Start, one.Aliases, one.AliasesUnknown = int64(d.Start), aliasesOf(append([]string{d.ID}, d.Under...)), d.UnderUnknown
+	one.setPartition(d)
+	one.Aliases, one.AliasesUnknown = aliasesOf(append([]string{d.ID}, d.Under...)), d.UnderUnknown
 	return nil
 }
 

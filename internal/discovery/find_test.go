@@ -16,6 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/disk"
 	"github.com/flexlvm/flexlvm/internal/mountinfo"
 	"github.com/flexlvm/flexlvm/internal/quota"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // A place is the directory of a class on a fake host.
@@ -26,6 +27,7 @@ type place struct {
 	mounts []*mountinfo.Info
 	uuid   string
 	under  []string // IDs of the devices below the device
+	start  volume.Bytes
 	whole  []disk.Disk
 	asked  int
 	finder finder
@@ -44,7 +46,7 @@ func newPlace(t *testing.T) *place {
 			if n != p.number {
 				return disk.Device{}, errors.New("no such device")
 			}
-			return disk.Device{Path: "/dev/sdx", Number: n, ID: "naa.5000", Under: p.under, Size: 1 << 30}, nil
+			return disk.Device{Path: "/dev/sdx", Number: n, ID: "naa.5000", Under: p.under, Start: p.start, Size: 1 << 30}, nil
 		},
 		Number: func(string) (uint64, error) { return p.number, nil },
 		Disks:  func() ([]disk.Disk, error) { return p.whole, nil },
@@ -180,6 +182,22 @@ func TestFindOfMappings(t *testing.T) {
 	mapping := Found{Path: "/mnt/raw/a"}
 	require.NoError(t, p.finder.inspectDevice(&mapping))
 	require.Equal(t, []string{"naa.1", "naa.2"}, mapping.Aliases, "other machines have a disk of the same ID")
+}
+
+// The end of a file system's partition is recorded, not that of the file system, behind which its log or unused bytes are.
+func TestFindOfPartitions(t *testing.T) {
+	p := newPlace(t)
+	p.start = volume.MiB
+	p.mount(p.make("whole"), "/")
+	mounted, part := p.find()["whole"], Found{Path: "/mnt/raw/a"}
+	require.NoError(t, p.finder.inspectDevice(&part))
+	for _, f := range []*Found{&mounted, &part} {
+		require.Equal(t, Entry{Start: 1 << 20, Size: 1 << 30}, Entry{}.at(f))
+	}
+	require.NotEqual(t, part.Size, mounted.Size)
+	p.start = 0
+	mounted = p.find()["whole"]
+	require.Zero(t, Entry{Start: 1 << 20, Size: 1 << 30}.at(&mounted), "it is on a whole disk now")
 }
 
 // If the directory of a class cannot be listed, the class is unseen, which does not mean

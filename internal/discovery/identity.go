@@ -57,10 +57,17 @@ func (f *Found) CheckNew() error {
 		return fmt.Errorf("cannot determine all disks that it is on; replace the missing one, or remove it from the volume group or RAID: %w", f.AliasesUnknown)
 	case f.Kind == Device && diskid.Common(f.Disk):
 		return fmt.Errorf("disks of other machines have the same ID, %s; make a file system on it and mount that here, or give the disk a serial number of its own", f.Disk)
+	case f.Kind == Device && diskid.IsMappedPartition(f.Disk):
+		return errors.New("it is a partition that kpartx has mapped, such as one of a multipath disk, and a change of the partition table would not be noticed; make a file system on it and mount that here, or use a logical volume")
 	case f.Kind == Directory && !f.Mounted && path.Base(f.Path) == lostAndFound:
 		return errors.New("it belongs to the file system that it is in: a repair of that puts files there, of any volume in it")
 	}
 	return nil
+}
+
+// inPlaceOf reports whether f is another disk than was, and has its ID, which is only a name.
+func (f *Found) inPlaceOf(was diskid.Names) bool {
+	return f.AliasesUnknown == nil && was.Exchanged(f.Names())
 }
 
 // aliasesOf returns those of the IDs that distinguish a disk from those of other machines.

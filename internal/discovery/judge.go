@@ -1,8 +1,12 @@
 package discovery
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/flexlvm/flexlvm/internal/diskid"
 )
 
 // A Volume describes a PersistentVolume of this node.
@@ -11,6 +15,7 @@ type Volume struct {
 	Class     string
 	Path      string
 	Disk      string
+	Aliases   string // as its annotation has them
 	Claim     string // NAMESPACE/NAME of its claim; empty if it has none
 	ClaimUID  string
 	Released  bool // its claim is gone
@@ -38,7 +43,7 @@ type Verdict struct {
 	Message string
 	// MustBeEmpty: the path is Ready only if its emptiness is proved, and otherwise Refused.
 	MustBeEmpty bool
-	moved       bool // it is a partition elsewhere on its disk than before
+	changed     string // why the ID may be another disk's now; empty if it is not
 	// Grown: it is a partition in use that was extended. It is Provided only if Ledger.GrownOver returns nothing: its
 	// cleaning would erase that data, too.
 	Grown bool
@@ -55,6 +60,7 @@ type Verdict struct {
 //   - is released, with the reclaim policy Delete, and is not being deleted,
 //   - was made of this very disk, and not of another one that was at its path before, nor of a partition that had its
 //     number before, if e records where that was,
+//   - was not made of a device whose ID does not say which data it has,
 //   - is the last one that e records, unless there is none or the disk was cleaned after that one,
 //   - is not recorded in e as bound to another claim than it names.
 func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict {
@@ -70,10 +76,13 @@ func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict 
 		// The entry belongs to another disk, which has no PersistentVolume.
 		return verdict(e, Refused, "another disk is at %s, and kubelet gives pods whatever is there: %s. It is %s, and PersistentVolume %s was created for %s; it is neither offered nor cleaned", v.Path, v.stopPods(), found.Disk, v.Name, v.Disk)
 	}
+	if was := formerDevices(found, noted, v); len(was) > 0 {
+		return verdict(noted, Refused, "another disk is at %s, and kubelet gives pods whatever is there: %s. %s is on %s now, and was on %s; it is neither offered nor cleaned", v.Path, v.stopPods(), found.Disk, listOf(found.Aliases), listOf(was))
+	}
 	// A partition that was extended after its release may hold data that nobody has seen there.
 	grown := !v.Released && noted.grownTo(found)
 	if noted.movedTo(found) && !grown {
-		return verdict(noted, Refused, "the partition table has changed (%d bytes at byte %d before, %d at byte %d now), so the partition may hold another claim's data, and nothing is cleaned: delete PersistentVolume %s once nobody needs the data", noted.Size, noted.Start, found.Size, found.Start, v.Name)
+		return verdict(noted, Refused, "the partition table has changed (%d bytes at byte %d before, %d at byte %d now), so the partition may hold another claim's data, and nothing is cleaned: delete PersistentVolume %s once nobody needs the data", noted.Size, noted.Start, found.PartitionSize, found.Start, v.Name)
 	}
 	if out, outdated := judgeOutdated(noted, found.Path, v); outdated {
 		return out
@@ -84,8 +93,34 @@ func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict 
 		out.Grown = grown
 		return out
 	}
-	return judgeReleased(noted, v, clean)
+	return judgeReleased(found, noted, v, clean)
 }
+
+// formerDevices returns the devices that the disk of v was on, as e or v has them, if found is another disk that has got its
+// ID; none if it is the same.
+func formerDevices(found *Found, e Entry, v *Volume) []string {
+	for _, was := range []diskid.Names{{ID: found.Disk, Aliases: e.Aliases}, diskid.ParseNames(v.Disk, v.Aliases)} {
+		if found.inPlaceOf(was) {
+			return was.Aliases
+		}
+	}
+	return nil
+}
+
+// changedTo returns why the ID of a disk without a PersistentVolume may be another disk's now; empty if it is not. grown: f
+// is the entry's partition, which was extended.
+func (e Entry) changedTo(f *Found, grown bool) string {
+	switch {
+	case e.movedTo(f) && !grown:
+		return "the partition table has changed, so another partition may have had its data"
+	case e.exchanged(f):
+		return fmt.Sprintf("%s is on %s now, and was on %s, so another disk may have had its data", f.Disk, listOf(f.Aliases), listOf(e.Aliases))
+	}
+	return ""
+}
+
+// listOf returns the IDs of devices for a message.
+func listOf(ids []string) string { return cmp.Or(strings.Join(ids, ", "), "a device without an ID") }
 
 // stopPods returns what to do if another disk is at the path of the PersistentVolume.
 func (v *Volume) stopPods() string {
@@ -134,7 +169,7 @@ func judgeProvided(noted Entry, v *Volume) Verdict {
 }
 
 // judgeReleased is Judge if the PersistentVolume is released.
-func judgeReleased(noted Entry, v *Volume, clean bool) Verdict {
+func judgeReleased(found *Found, noted Entry, v *Volume, clean bool) Verdict {
 	another := noted.Volume == v.UID && noted.Claim != "" && v.ClaimUID != noted.Claim
 	if noted.Volume != v.UID { // the claim that is recorded is another PersistentVolume's
 		noted = noted.HandedOut(v.UID)
@@ -150,6 +185,10 @@ func judgeReleased(noted Entry, v *Volume, clean bool) Verdict {
 		return verdict(noted, Refused, "PersistentVolume %s was meanwhile bound to a claim other than %s, so nothing is cleaned: clean the disk by hand and delete the PersistentVolume", v.Name, v.Claim)
 	case noted.Offer == 0:
 		return verdict(noted, Refused, "this node has no record that it offered the disk of PersistentVolume %s (is this another node, or were its records lost?), so nothing is cleaned: clean the disk by hand and delete the PersistentVolume", v.Name)
+	case diskid.IsMappedPartition(found.Disk):
+		return verdict(noted, Refused, "it is a partition that kpartx has mapped, and the partition table may have changed unnoticed, so nothing is cleaned: clean the partition by hand and delete PersistentVolume %s", v.Name)
+	case diskid.IsLocal(found.Disk):
+		return verdict(noted, Refused, "its ID, %s, is only a name, which another disk may have by now, so nothing is cleaned: clean the disk by hand and delete PersistentVolume %s", found.Disk, v.Name)
 	}
 	noted.Claim = v.ClaimUID
 	return verdict(noted, Cleaning, "its claim %s is gone", v.Claim)
@@ -171,13 +210,13 @@ func judgeFree(found *Found, e Entry, now time.Time) Verdict {
 	// While its offer stands, no PersistentVolume was seen that could have put data there, and Ledger.Uncleaned finds the
 	// partitions into which it was extended. What it was cleaned after, or found empty of, counts for its former size only.
 	grown := e.Offered && len(e.Cleaned) == 0 && e.grownTo(found)
-	out.Entry, out.moved = out.Entry.at(found), e.movedTo(found) && !grown
-	if !e.Offered || out.moved {
+	out.Entry, out.changed = out.Entry.at(found), e.changedTo(found, grown)
+	if !e.Offered || out.changed != "" {
 		// Higher than all earlier numbers, even if their record is lost.
 		out.Entry.Offer = max(e.Offer+1, now.Unix())
 		// Its PersistentVolume was deleted by hand, or it had another number, so the data of any claim may still be
 		// on it.
-		out.MustBeEmpty = out.moved || e.Volume != "" && !e.CleanedAfter(e.Volume)
+		out.MustBeEmpty = out.changed != "" || e.Volume != "" && !e.CleanedAfter(e.Volume)
 	}
 	return out
 }
@@ -187,8 +226,8 @@ func (v Verdict) NotEmpty(was Entry, why error) Verdict {
 	was.Offered = false
 	what := "its PersistentVolume was deleted before the disk was cleaned"
 	switch {
-	case v.moved:
-		what = "the partition table has changed, so another partition may have had its data"
+	case v.changed != "":
+		what = v.changed
 	case was.Volume == "" || was.CleanedAfter(was.Volume):
 		what = "it had another PersistentVolume under another name, or a part of it had one, or the disk that it is on, and it was not cleaned since"
 	}

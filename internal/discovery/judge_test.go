@@ -124,7 +124,7 @@ func TestACleanVolumeThatIsUsedAgain(t *testing.T) {
 // another's number is neither cleaned nor offered with its data.
 func TestJudgeOfPartitionsThatAreRenumbered(t *testing.T) {
 	at := func(start, size int64) *Found {
-		return found(func(f *Found) { f.Start, f.Size = start, size })
+		return found(func(f *Found) { f.Start, f.Size, f.PartitionSize = start, size, size })
 	}
 	offered := Judge(at(1<<20, 1<<30), Entry{}, nil, true, anytime)
 	require.Equal(t, Ready, offered.State)
@@ -155,10 +155,83 @@ func TestJudgeOfPartitionsThatAreRenumbered(t *testing.T) {
 	require.Zero(t, Judge(found(), old, aVolume(), true, anytime).Entry.Size, "a whole disk that grows stays the same")
 }
 
+// The kernel does not show where a partition that kpartx has mapped is on its disk, so one of another claim may have got
+// its number.
+func TestJudgeOfMappedPartitions(t *testing.T) {
+	const part = "dm-part1-mpath-3600"
+	mapped := found(func(f *Found) { f.Disk = part })
+	require.ErrorContains(t, mapped.CheckNew(), "make a file system on it and mount that here, or use a logical volume")
+	v := func(change ...func(*Volume)) *Volume {
+		return aVolume(append(change, func(v *Volume) { v.Disk = part })...)
+	}
+	provided := Judge(mapped, Entry{Offer: 1}, v(), true, anytime)
+	require.Equal(t, Provided, provided.State, "one that an earlier version has offered")
+	got := Judge(mapped, provided.Entry, v(released), true, anytime)
+	require.Equal(t, Refused, got.State)
+	require.Contains(t, got.Message, "clean the partition by hand and delete PersistentVolume static-a")
+	require.True(t, Judge(mapped, got.Entry, nil, true, anytime).MustBeEmpty)
+	mounted := Found{Kind: Filesystem, Disk: "fs-u", Aliases: []string{part}}
+	require.NoError(t, mounted.CheckNew())
+}
+
+// After a boot, the name of a plain dm-crypt mapping may be another disk's, with another claim's data. That is neither
+// offered nor cleaned, and where the name's disk was stays recorded.
+func TestJudgeOfNamesThatAnotherDiskHas(t *testing.T) {
+	const name = "dm-CRYPT-PLAIN-data1"
+	on := func(disks ...string) *Found {
+		return found(func(f *Found) { f.Disk, f.Aliases = name, disks })
+	}
+	v := func(aliases string, change ...func(*Volume)) *Volume {
+		return aVolume(append(change, func(v *Volume) { v.Disk, v.Aliases = name, aliases })...)
+	}
+	offered := Judge(on("naa.1"), Entry{}, nil, true, anytime)
+	was := offered.Entry.WithAliases(on("naa.1"), true)
+	provided := Judge(on("naa.1"), was, v("naa.1"), true, anytime)
+	require.Equal(t, Provided, provided.State)
+	for _, now := range []*Found{on("naa.2"), on()} {
+		for _, of := range []*Volume{v("naa.1"), v("naa.1", released)} {
+			got := Judge(now, provided.Entry, of, true, anytime)
+			require.Equal(t, Refused, got.State)
+			require.Contains(t, got.Message, "another disk is at /mnt/fast/a")
+			require.Contains(t, got.Message, " now, and was on naa.1;")
+			require.Equal(t, provided.Entry, got.Entry.WithAliases(now, false))
+		}
+		free := Judge(now, was, nil, true, anytime)
+		require.True(t, free.MustBeEmpty)
+		require.Greater(t, free.Entry.Offer, was.Offer)
+		full := free.NotEmpty(was, errors.New("it holds a database"))
+		require.Contains(t, full.Message, " now, and was on naa.1, so another disk may have had its data, and it holds a database")
+		require.True(t, Judge(now, full.Entry.WithAliases(now, false), nil, true, anytime).MustBeEmpty, "until it is empty")
+		if len(now.Aliases) > 0 {
+			require.False(t, Judge(now, free.Entry.WithAliases(now, true), nil, true, anytime).MustBeEmpty)
+		}
+	}
+	require.Equal(t, Refused, Judge(on("naa.2"), Entry{Offer: 1}, v("fs-u,naa.1"), true, anytime).State, "the PersistentVolume says where it was")
+
+	missing := on("naa.2")
+	missing.AliasesUnknown = errors.New("naa.1 is gone")
+	require.Equal(t, Provided, Judge(missing, was, v("naa.1"), true, anytime).State, "it may be on naa.1 as well")
+	require.Equal(t, was, was.WithAliases(missing, true))
+}
+
+// That a device which has only a name is still the same cannot be proved, so it is not cleaned.
+func TestJudgeOfNamesIsNoCleaning(t *testing.T) {
+	for _, f := range []*Found{
+		found(func(f *Found) { f.Disk = "loop-/srv/disk.img" }),
+		found(func(f *Found) { f.Disk, f.Aliases = "dm-CRYPT-PLAIN-data1", []string{"naa.1-part6"} }),
+	} {
+		v := aVolume(released, func(v *Volume) { v.Disk = f.Disk })
+		got := Judge(f, Entry{Offer: 1, Volume: "pv-1", Claim: "claim-1", Aliases: f.Aliases}, v, true, anytime)
+		require.Equal(t, Refused, got.State)
+		require.Equal(t, "its ID, "+f.Disk+", is only a name, which another disk may have by now, so nothing is cleaned: clean the disk by hand and delete PersistentVolume static-a", got.Message)
+		require.True(t, Judge(f, got.Entry, nil, true, anytime).MustBeEmpty)
+	}
+}
+
 // A partition that is extended stays the same, also after its release, if that was seen before.
 func TestJudgeOfPartitionsThatGrow(t *testing.T) {
 	at := func(start, size int64) *Found {
-		return found(func(f *Found) { f.Start, f.Size = start, size })
+		return found(func(f *Found) { f.Start, f.Size, f.PartitionSize = start, size, size })
 	}
 	offered := Judge(at(1<<20, 1<<30), Entry{}, nil, true, anytime)
 	free := Judge(at(1<<20, 1<<31), offered.Entry, nil, true, anytime)

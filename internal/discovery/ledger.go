@@ -78,22 +78,33 @@ func (e Entry) discarded() bool {
 
 // at returns the entry for a partition, or a file system on one, that is where f is.
 func (e Entry) at(f *Found) Entry {
-	e.Start, e.Size = 0, 0
-	if f.Start != 0 {
-		e.Start, e.Size = f.Start, f.Size
-	}
+	e.Start, e.Size = f.Start, f.PartitionSize
 	return e
 }
 
 // movedTo reports whether f is a partition elsewhere on its disk than the entry's. A file system is known by its UUID,
 // wherever it is.
 func (e Entry) movedTo(f *Found) bool {
-	return f.Kind == Device && e.Start != 0 && f.Start != 0 && (e.Start != f.Start || e.Size != f.Size)
+	return f.Kind == Device && e.Start != 0 && f.Start != 0 && (e.Start != f.Start || e.Size != f.PartitionSize)
+}
+
+// exchanged reports whether f is in the place of the entry's disk.
+func (e Entry) exchanged(f *Found) bool {
+	return f.inPlaceOf(diskid.Names{ID: f.Disk, Aliases: e.Aliases})
+}
+
+// WithAliases returns the entry with the aliases of f. If those may be incomplete, or f is another disk than the entry's,
+// the known ones stay; but those of another disk are recorded once it is offered, because it is empty then.
+func (e Entry) WithAliases(f *Found, offered bool) Entry {
+	if len(e.Aliases) == 0 || f.AliasesUnknown == nil && (offered || !e.exchanged(f)) {
+		e.Aliases = f.Aliases
+	}
+	return e
 }
 
 // grownTo reports whether f is the entry's partition, which was extended at its end.
 func (e Entry) grownTo(f *Found) bool {
-	return f.Kind == Device && e.Start != 0 && e.Start == f.Start && e.Size < f.Size
+	return f.Kind == Device && e.Start != 0 && e.Start == f.Start && e.Size < f.PartitionSize
 }
 
 // Equal reports whether two entries are equal.
@@ -166,7 +177,7 @@ func ReadLedger(file string) (Ledger, error) {
 func (e Entry) overlaps(id string, f *Found) bool {
 	sameDisk := func(other string) bool { return diskid.SamePartitioned(other, f.Disk) }
 	return e.Start != 0 && f.Start != 0 && (sameDisk(id) || slices.ContainsFunc(e.Aliases, sameDisk)) &&
-		e.Start < f.Start+f.Size && f.Start < e.Start+e.Size
+		e.Start < f.Start+f.PartitionSize && f.Start < e.Start+e.Size
 }
 
 // Uncleaned returns the UIDs of the PersistentVolumes that had what was found, a part of it, or what it is a part of,
@@ -190,7 +201,7 @@ func (l Ledger) Uncleaned(f *Found) (volumes []string) {
 // cleaned since does not count, because it was smaller then.
 func (l Ledger) GrownOver(f *Found) string {
 	was, added := l[f.Disk], *f
-	added.Start, added.Size = was.Start+was.Size, f.Start+f.Size-(was.Start+was.Size)
+	added.Start, added.PartitionSize = was.Start+was.Size, f.Start+f.PartitionSize-(was.Start+was.Size)
 	for _, id := range slices.Sorted(maps.Keys(l)) {
 		if e := l[id]; id != f.Disk && e.overlaps(id, &added) && e.Volume != "" && !e.CleanedAfter(e.Volume) {
 			return id

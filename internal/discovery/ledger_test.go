@@ -31,14 +31,17 @@ func TestUncleaned(t *testing.T) {
 	mounted := &Found{Disk: "fs-u", Aliases: []string{"naa.1"}}
 	require.Equal(t, []string{"pv-1"}, Ledger{"naa.1": {Volume: "pv-1"}}.Uncleaned(mounted), "the disk was a volume, and kubelet has formatted it")
 	require.Equal(t, []string{"pv-1"}, Ledger{"fs-u": {Volume: "pv-1", Aliases: []string{"naa.1"}}}.Uncleaned(&Found{Disk: "naa.1"}), "the file system was a volume")
+	plain := Ledger{"dm-CRYPT-PLAIN-data2": {Volume: "pv-1", Aliases: []string{"naa.1"}}}
+	require.Equal(t, []string{"pv-1"}, plain.Uncleaned(&Found{Disk: "dm-CRYPT-PLAIN-data1", Aliases: []string{"naa.1"}}), "it had another name")
+	require.Empty(t, plain.Uncleaned(&Found{Disk: "dm-CRYPT-PLAIN-data1", Aliases: []string{"naa.2"}}))
 	other := Ledger{"naa.1-part7": {Volume: "pv-1", Start: 7 << 30, Size: 1 << 30}}
 	for start, want := range map[int64][]string{6 << 30: nil, 7<<30 - 512: {"pv-1"}, 7 << 30: {"pv-1"}, 8 << 30: nil} {
-		require.Equal(t, want, other.Uncleaned(&Found{Disk: "naa.1-part6", Start: start, Size: 1 << 30}), "it was partition 7 before, if it is where that was")
-		require.Empty(t, other.Uncleaned(&Found{Disk: "naa.2-part6", Start: start, Size: 1 << 30}), "of another disk")
+		require.Equal(t, want, other.Uncleaned(&Found{Disk: "naa.1-part6", Start: start, PartitionSize: 1 << 30}), "it was partition 7 before, if it is where that was")
+		require.Empty(t, other.Uncleaned(&Found{Disk: "naa.2-part6", Start: start, PartitionSize: 1 << 30}), "of another disk")
 	}
 	part6 := Entry{Start: 6 << 30, Size: 1 << 29}
 	grownOver := func(id string, e, part6 Entry, size int64) string {
-		return Ledger{id: e, "naa.1-part6": part6}.GrownOver(&Found{Disk: "naa.1-part6", Start: 6 << 30, Size: size})
+		return Ledger{id: e, "naa.1-part6": part6}.GrownOver(&Found{Disk: "naa.1-part6", Start: 6 << 30, PartitionSize: size})
 	}
 	mountedThere := Entry{Volume: "pv-1", Aliases: []string{"naa.1-part7"}, Start: 7 << 30, Size: 1 << 30}
 	for id, e := range map[string]Entry{"naa.1-part7": other["naa.1-part7"], "fs-u": mountedThere} {
@@ -50,7 +53,7 @@ func TestUncleaned(t *testing.T) {
 	require.NotEmpty(t, grownOver("naa.1-part7", other["naa.1-part7"], part6, 2<<30), "only its former size was cleaned")
 	part6.Size = 3 << 30
 	require.Empty(t, grownOver("naa.1-part7", other["naa.1-part7"], part6, 4<<30), "it was not extended there")
-	require.Equal(t, []string{"pv-1"}, Ledger{"fs-u": mountedThere}.Uncleaned(&Found{Disk: "naa.1-part6", Start: 6 << 30, Size: 2 << 30}), "a file system was there")
+	require.Equal(t, []string{"pv-1"}, Ledger{"fs-u": mountedThere}.Uncleaned(&Found{Disk: "naa.1-part6", Start: 6 << 30, PartitionSize: 2 << 30}), "a file system was there")
 	e := Entry{Volume: "pv-2", Offset: 7, Erasure: Discard}.Empty([]string{"pv-1"})
 	require.Equal(t, Entry{Volume: "pv-2", Cleaned: []string{"pv-1", "pv-2"}}, e)
 	require.Equal(t, []string{"pv-1"}, Entry{}.Empty([]string{"pv-1"}).Cleaned, "it had none of its own")

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/utils/exec"
 
+	"github.com/flexlvm/flexlvm/internal/disk"
 	"github.com/flexlvm/flexlvm/internal/diskid"
 )
 
@@ -18,12 +19,13 @@ type Machine struct {
 	eraseLimit, deleteLimit *rateLimiter
 	// checkNoUsers fails if a process or a loop device has a device open.
 	checkNoUsers func(device string) error
+	reads        *disk.Reads
 }
 
 // NewMachine returns this machine. It erases at most that many bytes, and deletes at most that many
 // files, per second; 0: no limit. checkNoUsers fails if a process or a loop device has a device open.
 func NewMachine(run exec.Interface, bytesPerSecond, filesPerSecond int64, checkNoUsers func(device string) error) *Machine {
-	return &Machine{run: run, finder: finder{Host: newHost(run)}, eraseLimit: newRateLimiter(bytesPerSecond), deleteLimit: newRateLimiter(filesPerSecond), checkNoUsers: checkNoUsers}
+	return &Machine{run: run, finder: finder{Host: newHost(run)}, eraseLimit: newRateLimiter(bytesPerSecond), deleteLimit: newRateLimiter(filesPerSecond), checkNoUsers: checkNoUsers, reads: disk.NewReads(disk.ReadTime)}
 }
 
 // Find returns what is in the directories of the classes, as finder.Find does.

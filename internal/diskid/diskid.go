@@ -45,27 +45,65 @@ func (n Names) JoinAliases() string {
 	return out
 }
 
-// Overlap reports whether data of one may be found under the other's ID. Aliases are not compared with one another:
-// all file systems on a disk, and all directories of each, have the disk's ID as an alias.
+// Overlap reports whether data of one may be found under the other's ID. Aliases are compared with one another only if
+// one ID is local: all file systems on a disk, and all directories of each, have the disk's ID as an alias.
 func (n Names) Overlap(other Names) bool {
-	return Overlap(n.ID, other.ID) || n.aliasOverlaps(other.ID) || other.aliasOverlaps(n.ID)
+	return Overlap(n.ID, other.ID) || n.aliasOverlaps(other.ID) || other.aliasOverlaps(n.ID) || n.localOverlaps(other)
 }
 
-// localPrefixes begin the IDs that are unique on one machine only: those of loop devices have the path of a file, and those
-// of plain dm-crypt the name of the mapping.
-var localPrefixes = []string{"loop-", "dm-CRYPT-PLAIN-"}
+// localPrefixes begin the IDs that are only names, and do not say which disk it is: those of loop devices have the path of
+// a file, and those of mappings without a header of cryptsetup's the name of the mapping.
+var localPrefixes = []string{"loop-", "dm-CRYPT-PLAIN-", "dm-CRYPT-LOOPAES-", "dm-CRYPT-TCRYPT-", "dm-CRYPT-INTEGRITY-"}
 
-// OverlapElsewhere is Overlap for disks of two machines. It ignores aliases that are unique on one machine only.
+// IsLocal reports whether an ID is only a name, which another machine may use as well, and another disk after a boot.
+func IsLocal(id string) bool {
+	return slices.ContainsFunc(localPrefixes, func(prefix string) bool { return strings.HasPrefix(id, prefix) })
+}
+
+// OverlapElsewhere is Overlap for disks of two machines. It ignores local IDs.
 func (n Names) OverlapElsewhere(other Names) bool {
-	return n.withoutLocal().Overlap(other.withoutLocal())
+	return n.withoutLocal().Overlap(other.withoutLocal()) || n.localOverlaps(other)
 }
 
 func (n Names) withoutLocal() Names {
-	isLocal := func(id string) bool {
-		return slices.ContainsFunc(localPrefixes, func(prefix string) bool { return strings.HasPrefix(id, prefix) })
+	if IsLocal(n.ID) {
+		n.ID = ""
 	}
-	n.Aliases = slices.DeleteFunc(slices.Clone(n.Aliases), isLocal)
+	n.Aliases = slices.DeleteFunc(slices.Clone(n.Aliases), IsLocal)
 	return n
+}
+
+// localOverlaps reports whether one of the IDs is local, and both are on the same devices.
+func (n Names) localOverlaps(other Names) bool {
+	return (IsLocal(n.ID) || IsLocal(other.ID)) && sameDevices(n.devices(), other.devices())
+}
+
+// Exchanged reports whether another disk has got the local ID of n: now is not on the devices that n was on, if those are
+// known.
+func (n Names) Exchanged(now Names) bool {
+	was := n.devices()
+	return n.ID == now.ID && IsLocal(n.ID) && len(was) > 0 && !sameDevices(was, now.devices())
+}
+
+// devices returns the aliases that are IDs of devices, and not local.
+func (n Names) devices() []string {
+	return slices.DeleteFunc(slices.Clone(n.Aliases), func(id string) bool { return IsLocal(id) || strings.HasPrefix(id, "fs-") })
+}
+
+// sameDevices reports whether these are the IDs of the same devices, although some of them may have been added or replaced:
+// a disk of a RAID, or a mapping below a logical volume that has a snapshot. Several logical volumes are on the same disks,
+// so if there are mappings, those are compared.
+func sameDevices(a, b []string) bool {
+	isDisk := func(id string) bool { return !strings.HasPrefix(id, "dm-") }
+	mappings, others := slices.DeleteFunc(slices.Clone(a), isDisk), slices.DeleteFunc(slices.Clone(b), isDisk)
+	if len(mappings) == 0 && len(others) == 0 {
+		return slices.ContainsFunc(a, func(id string) bool { return slices.Contains(b, id) })
+	}
+	return len(mappings) > 0 && len(others) > 0 && (containsAll(mappings, others) || containsAll(others, mappings))
+}
+
+func containsAll(all, some []string) bool {
+	return !slices.ContainsFunc(some, func(id string) bool { return !slices.Contains(all, id) })
 }
 
 func (n Names) aliasOverlaps(id string) bool {
@@ -101,6 +139,13 @@ func SamePartitioned(a, b string) bool {
 // commonIDs match the IDs of disks whose serial numbers are the same on every machine: Google's disks on NVMe, whose
 // serial numbers begin with nvme_card, and QEMU's default on SATA.
 var commonIDs = regexp.MustCompile(`^(nvme\.1ae0-6e766d655f63617264|t10\.ATA_QEMU_HARDDISK_QM[0-9]{5}(-part[0-9]+)?$)`)
+
+// mappedPartitions match the IDs of partitions that kpartx has mapped, of multipath disks and others.
+var mappedPartitions = regexp.MustCompile(`^dm-part[0-9]+-`)
+
+// IsMappedPartition reports whether a device is a partition that kpartx has mapped. The kernel does not know where on its
+// disk it begins.
+func IsMappedPartition(id string) bool { return mappedPartitions.MatchString(id) }
 
 // Common reports whether disks of other machines are known to have the same ID.
 func Common(id string) bool { return commonIDs.MatchString(id) }

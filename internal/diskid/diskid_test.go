@@ -43,6 +43,51 @@ func TestNamesOverlapOfTwoMachines(t *testing.T) {
 	for _, id := range []string{"naa.1", "dm-CRYPT-LUKS2-1", "dm-LVM-1"} {
 		require.True(t, Names{ID: "fs-u", Aliases: []string{"loop-/srv/disk.img", id}}.OverlapElsewhere(Names{ID: id}), id)
 	}
+	for _, id := range []string{"loop-/srv/disk.img", "dm-CRYPT-PLAIN-secret", "dm-CRYPT-INTEGRITY-secret"} {
+		require.True(t, Names{ID: id}.Overlap(Names{ID: id}))
+		require.False(t, Names{ID: id}.OverlapElsewhere(Names{ID: id}), id)
+		require.False(t, Names{ID: id, Aliases: []string{"naa.1"}}.OverlapElsewhere(Names{ID: id, Aliases: []string{"naa.2"}}), id)
+		require.True(t, Names{ID: id, Aliases: []string{"naa.1"}}.OverlapElsewhere(Names{ID: id, Aliases: []string{"fs-u", "naa.1"}}), "the disk was moved")
+	}
+}
+
+// A mapping that has only a name is known by the devices that it is on.
+func TestNamesOverlapOfPlainMappings(t *testing.T) {
+	const lv, other, pool = "dm-LVM-a", "dm-LVM-b", "dm-LVM-p-tpool"
+	for name, c := range map[string]struct {
+		was, now []string
+		want     bool
+	}{
+		"one disk":                           {[]string{"naa.1"}, []string{"naa.1"}, true},
+		"two disks":                          {[]string{"naa.1"}, []string{"naa.2"}, false},
+		"two partitions":                     {[]string{"naa.1-part1"}, []string{"naa.1-part2"}, false},
+		"a RAID with a new disk":             {[]string{"naa.1", "naa.2"}, []string{"naa.2", "naa.3"}, true},
+		"a volume that was moved":            {[]string{lv, "naa.1"}, []string{lv, "naa.2"}, true},
+		"two volumes of one disk":            {[]string{lv, "naa.1"}, []string{other, "naa.1"}, false},
+		"two volumes of one pool":            {[]string{lv, pool, "naa.1"}, []string{other, pool, "naa.1"}, false},
+		"a volume with a snapshot":           {[]string{lv, "naa.1"}, []string{lv, lv + "-real", "naa.1"}, true},
+		"a volume, and the disk that it has": {[]string{lv, "naa.1"}, []string{"naa.1"}, false},
+		"a disk that has no ID":              {[]string{"naa.1"}, nil, false},
+		"a loop device":                      {[]string{"naa.1"}, []string{"loop-/a"}, false},
+	} {
+		const id = "dm-CRYPT-PLAIN-data1"
+		was, now := Names{ID: id, Aliases: append([]string{"fs-u"}, c.was...)}, Names{ID: id, Aliases: c.now}
+		require.Equal(t, !c.want, was.Exchanged(now), name)
+		for _, renamed := range []string{"dm-CRYPT-PLAIN-data2", "fs-v"} {
+			now.ID = renamed
+			require.Equal(t, c.want, was.Overlap(now), name)
+			require.Equal(t, c.want, now.Overlap(was), name)
+			require.False(t, was.Exchanged(now), "it has another name")
+		}
+	}
+	for _, id := range []string{"naa.5", "dm-LVM-a"} {
+		require.False(t, Names{ID: id, Aliases: []string{"naa.1"}}.Exchanged(Names{ID: id, Aliases: []string{"naa.2"}}), "its ID says which one it is")
+	}
+	for _, loop := range [][]string{nil, {"loop-/b"}, {"fs-u"}} {
+		one := Names{ID: "loop-/a", Aliases: loop}
+		require.False(t, one.Exchanged(one))
+		require.False(t, one.Overlap(Names{ID: "loop-/c", Aliases: loop}), "nobody knows")
+	}
 }
 
 func TestSamePartitioned(t *testing.T) {
@@ -55,6 +100,14 @@ func TestSamePartitioned(t *testing.T) {
 	} {
 		require.Equal(t, want, SamePartitioned(ids[0], ids[1]), ids)
 		require.Equal(t, want, SamePartitioned(ids[1], ids[0]), ids)
+	}
+}
+
+func TestIsMappedPartition(t *testing.T) {
+	for id, want := range map[string]bool{
+		"dm-part1-mpath-3600": true, "dm-part12-devnode_8:0_": true, "dm-mpath-3600": false, "dm-partition": false, "naa.1-part1": false, "fs-dm-part1-x": false,
+	} {
+		require.Equal(t, want, IsMappedPartition(id), id)
 	}
 }
 

@@ -42,6 +42,8 @@ type Disks interface {
 	CheckEmpty(f discovery.Found, owner *discovery.Owner) error
 	// Owner returns the owner, the mode and the attributes of a disk's top directory; nil for a device.
 	Owner(f discovery.Found) (*discovery.Owner, error)
+	// Resolve returns where the paths of other programs' volumes lead, in the same order.
+	Resolve(ctx context.Context, paths []string) []discovery.Place
 	// Clean cleans a disk as its class requires, starting at the entry's offset, and reports its progress.
 	Clean(ctx context.Context, f discovery.Found, how discovery.Class, e discovery.Entry, progress func(int64) error) error
 }

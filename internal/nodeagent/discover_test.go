@@ -36,8 +36,9 @@ type fakeDisks struct {
 	offered  []discovery.Entry // that CheckOfferable was called with
 	of       discovery.Class   // that CheckOfferable was last called with
 	cleaned  []discovery.Entry
-	finding  func() // called by Find
-	emptying func() // called by CheckEmpty
+	finding  func()                     // called by Find
+	emptying func()                     // called by CheckEmpty
+	places   map[string]discovery.Place // what Resolve returns, by path; others lead to themselves
 	cleaning func(ctx context.Context, progress func(int64) error) error
 }
 

@@ -67,10 +67,7 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 			c.verdict.Entry.Offset = 0
 		}
 		if id != "" && c.found != nil && c.found.Disk == id {
-			if c.found.AliasesUnknown == nil || len(c.verdict.Entry.Aliases) == 0 {
-				c.verdict.Entry.Aliases = c.found.Aliases
-			}
-			ledger[id], seen[id] = c.verdict.Entry, true
+			ledger[id], seen[id] = c.verdict.Entry.WithAliases(c.found, c.verdict.State == discovery.Ready), true
 		}
 	}
 	s.setScanPath("")
@@ -153,7 +150,8 @@ func volumeOf(v *corev1.PersistentVolume) *discovery.Volume {
 		return nil
 	}
 	out := &discovery.Volume{
-		Name: v.Name, UID: string(v.UID), Class: v.Spec.StorageClassName, Path: path.Clean(v.Spec.Local.Path), Disk: v.Annotations[flexlvmv1.AnnotationDisk],
+		Name: v.Name, UID: string(v.UID), Class: v.Spec.StorageClassName, Path: path.Clean(v.Spec.Local.Path),
+		Disk: v.Annotations[flexlvmv1.AnnotationDisk], Aliases: v.Annotations[flexlvmv1.AnnotationDiskAliases],
 		Delete: v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete, Deleting: v.DeletionTimestamp != nil,
 	}
 	if ref := v.Spec.ClaimRef; ref != nil {

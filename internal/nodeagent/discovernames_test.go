@@ -85,6 +85,48 @@ func TestDiscoveredOnALoopDeviceAsOnAnotherNode(t *testing.T) {
 	r.discoveredIs(flexlvmv1.DiscoveredCleaned)
 }
 
+// Another node's loop device of a file with the same path is another disk, also if it is a volume itself.
+func TestDiscoveredLoopDeviceAsOnAnotherNode(t *testing.T) {
+	t.Parallel()
+	const loop = "loop-/srv/disk.img"
+	r, disks := newDiscoveryRig(t)
+	disks.found[0].Disk = loop
+	theirs := ofNode2(loop)
+	theirs.Spec.Local.Path = "/mnt/fast/b"
+	r.api.put(theirs)
+	r.start()
+	r.discoveredIs(flexlvmv1.DiscoveredReady)
+}
+
+// If plain dm-crypt mappings are on each other's disks after a boot, none is cleaned, and where each was stays recorded. A
+// disk whose claim is not gone is not offered under another name.
+func TestDiscoveredPlainMappingsThatAreExchanged(t *testing.T) {
+	t.Parallel()
+	const data1, data2 = "dm-CRYPT-PLAIN-data1", "dm-CRYPT-PLAIN-data2"
+	r, disks := newDiscoveryRig(t)
+	was := discovery.Ledger{data1: {Path: "/mnt/fast/a", Offer: 1, Volume: "pv-1", Claim: "uid-of-claim", Aliases: []string{"naa.1"}}}
+	require.NoError(t, was.Write(r.config.DiscoveredFile))
+	named := func(v *corev1.PersistentVolume) { v.Annotations[flexlvmv1.AnnotationDisk] = data1 }
+	disks.found[0].Disk, disks.found[0].Aliases = data1, []string{"naa.2"}
+	r.api.put(aliased(static("pv-1", named, pvReleased), "naa.1"))
+	r.start()
+	require.Contains(t, r.discoveredIs(flexlvmv1.DiscoveredRefused).Message, "another disk is at /mnt/fast/a")
+	r.scans(disks, 1)
+	r.noted(func(l discovery.Ledger) bool { return strings.Join(l[data1].Aliases, " ") == "naa.1" }, "it is not known where it was")
+	require.Zero(t, disks.cleanings())
+
+	disks.with(func() {
+		second := disks.found[0]
+		second.Path, second.Disk, second.Aliases = "/mnt/fast/b", data2, []string{"naa.1"}
+		disks.found = append(disks.found, second)
+	})
+	r.api.putDiscovery()
+	r.eventually(func() bool {
+		states, messages := r.statesAt()
+		return states["/mnt/fast/b"] == flexlvmv1.DiscoveredRefused && strings.Contains(messages, "PersistentVolume static-a has this disk at /mnt/fast/a")
+	}, "the disk of the claim is offered")
+}
+
 // A disk whose ID is the same on every machine is not offered, so no other node's disk is taken for it. One that has a
 // PersistentVolume keeps that.
 func TestDiscoveredWithACommonID(t *testing.T) {
@@ -180,7 +222,7 @@ func TestDiscoveredPartitionThatGrows(t *testing.T) {
 			require.NoError(t, discovery.Ledger{
 				part: {Path: "/mnt/fast/a", Offer: 1, Start: 1 << 30, Size: 1 << 30}, "naa.5000-part2": c.neighbour,
 			}.Write(r.config.DiscoveredFile))
-			disks.found[0].Disk, disks.found[0].Start, disks.found[0].Size = part, 1<<30, 2<<30
+			disks.found[0].Disk, disks.found[0].Start, disks.found[0].PartitionSize = part, 1<<30, 2<<30
 			named := func(v *corev1.PersistentVolume) { v.Annotations[flexlvmv1.AnnotationDisk] = part }
 			r.api.put(static("pv-1", named))
 			r.start()

@@ -11,6 +11,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/discovery"
 	"github.com/flexlvm/flexlvm/internal/diskid"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
@@ -32,21 +33,33 @@ type holder struct {
 
 // holders are the holders of the last list. They belong to the goroutine of the scans.
 type holders struct {
-	all    []holder
-	at     time.Time // when they were listed; zero: never
-	listed bool      // listed in this scan
-	err    error     // why the list of this scan failed
+	all     []holder
+	foreign []foreignVolume   // that may be on this node
+	places  []discovery.Place // of foreign, as resolved in this scan; nil: not resolved yet
+	at      time.Time         // when they were listed; zero: never
+	listed  bool              // listed in this scan
+	err     error             // why the list of this scan failed
 }
 
 // begin starts a scan, which lists at most once.
-func (h *holders) begin() { h.listed, h.err = false, nil }
+func (h *holders) begin() { h.listed, h.err, h.places = false, nil, nil }
+
+// listedWithin reports whether the last list is at most so old.
+func (h *holders) listedWithin(age time.Duration, now time.Time) bool {
+	return !h.at.IsZero() && now.Sub(h.at) < age && !now.Before(h.at)
+}
 
 // of returns the PersistentVolume of an overlapping disk: the disk itself, a part of it, or the whole that it
-// is part of. This node's own are compared by takenElsewhere, too.
-func (h *holders) of(disk diskid.Names) *holder {
+// is part of. node is the label of this node, whose own are compared by takenElsewhere, too.
+func (h *holders) of(disk diskid.Names, node string) *holder {
 	for i := range h.all {
-		if h.all[i].disk.OverlapElsewhere(disk) {
-			return &h.all[i]
+		one := &h.all[i]
+		overlaps := one.disk.OverlapElsewhere
+		if one.node == node {
+			overlaps = one.disk.Overlap
+		}
+		if overlaps(disk) {
+			return one
 		}
 	}
 	return nil
@@ -56,14 +69,14 @@ func (h *holders) of(disk diskid.Names) *holder {
 // enough to refuse a disk, but not to offer it. A disk that is refused anyway needs only an old one, because a list
 // of all PersistentVolumes is expensive, and such a disk may stay for months.
 func (s *discoverer) holderOf(ctx context.Context, disk diskid.Names, offer bool) (*holder, error) {
-	h, now, maxAge := &s.holders, s.d.cfg.Now(), maxExplanationAge
+	h, now, maxAge, self := &s.holders, s.d.cfg.Now(), maxExplanationAge, pv.NodeLabelValue(s.d.cfg.Node)
 	if offer {
 		maxAge = maxOfferAge
 	}
-	if lately := !h.at.IsZero() && now.Sub(h.at) < maxAge && !now.Before(h.at); lately {
-		by := h.of(disk)
+	if h.listedWithin(maxAge, now) {
+		by := h.of(disk, self)
 		// This node's own are watched: an object that the watch does not show is gone.
-		own := by != nil && by.node == pv.NodeLabelValue(s.d.cfg.Node)
+		own := by != nil && by.node == self
 		if by == nil && !offer || by != nil && !own {
 			return by, nil
 		}
@@ -75,23 +88,28 @@ func (s *discoverer) holderOf(ctx context.Context, disk diskid.Names, offer bool
 	if h.err != nil {
 		return nil, h.err
 	}
-	return h.of(disk), nil
+	return h.of(disk, self), nil
 }
 
 // listHolders lists the PersistentVolumes, and keeps only what holderOf needs.
 func (s *discoverer) listHolders(ctx context.Context) error {
 	now := s.d.cfg.Now()
 	var all []holder
+	var foreign []foreignVolume
+	hostname := s.seen.labels[corev1.LabelHostname]
 	_, err := s.d.api.VolumesWithoutNodeLabel(ctx, func(v *corev1.PersistentVolume) bool {
 		if disk := namesOf(v); disk.ID != "" {
 			all = append(all, holder{v.Name, string(v.UID), v.Labels[flexlvmv1.LabelDiscoveredOn], disk})
+		}
+		if f, is := foreignOf(v); is && persistentvolume.MayBeOn(v, hostname) {
+			foreign = append(foreign, f)
 		}
 		return false
 	})
 	if err != nil {
 		return err
 	}
-	s.holders.all, s.holders.at = all, now
+	s.holders.all, s.holders.foreign, s.holders.places, s.holders.at = all, foreign, nil, now
 	return nil
 }
 
@@ -150,17 +168,28 @@ func (s *discoverer) refuseIfNotEmpty(ctx context.Context, c *discoveredCase, le
 
 // refuseIfHeld refuses a disk that has a PersistentVolume on another node: the disk was moved, or both nodes see
 // it. This node's ledger does not know of that use, and the data would reach the next tenant once that
-// PersistentVolume is deleted.
+// PersistentVolume is deleted. It also refuses a disk that has a PersistentVolume of another program, for which a recent
+// list is enough.
 func (s *discoverer) refuseIfHeld(ctx context.Context, c *discoveredCase, was discovery.Entry) {
 	id, now := c.id(), s.d.cfg.Now()
 	if was.Offered && now.Sub(s.free[id]) < maxOfferAge {
 		return
 	}
-	switch by, err := s.holderOf(ctx, c.names(), true); {
+	var foreign error
+	if s.holders.listedWithin(maxOfferAge, now) {
+		foreign = s.checkForeign(ctx, c.found)
+	}
+	by, err := s.holderOf(ctx, c.names(), foreign == nil)
+	if foreign == nil && err == nil && by == nil {
+		foreign = s.checkForeign(ctx, c.found)
+	}
+	switch {
 	case err != nil:
 		c.refuseForNow(was, fmt.Sprintf("cannot check whether another node's PersistentVolume uses it: %v; it is retried", err))
 	case by != nil:
 		c.heldBy(was, by)
+	case foreign != nil:
+		c.refuseForNow(was, foreign.Error())
 	default:
 		s.free[id] = now
 	}

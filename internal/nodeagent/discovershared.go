@@ -62,16 +62,20 @@ func (c *discoveredCase) takenElsewhere(was discovery.Entry, volumes map[string]
 }
 
 // checkOnlyVolume fails if another PersistentVolume, flexlvm's or not, has the disk on any node, or on this node has
-// its path or one above or below it. found is its disk.
+// its path or one above or below it, or one that leads there. found is its disk.
 func (s *discoverer) checkOnlyVolume(ctx context.Context, v *corev1.PersistentVolume, found *discovery.Found) error {
 	if found.AliasesUnknown != nil {
 		return fmt.Errorf("cannot determine all disks that it is on, one of which may have another PersistentVolume: %w", found.AliasesUnknown)
 	}
 	names := namesOf(v)
 	names.Aliases = append(names.Aliases, found.Aliases...)
+	var foreign []foreignVolume
 	others, err := s.d.api.VolumesWithoutNodeLabel(ctx, func(other *corev1.PersistentVolume) bool {
-		if other.Name == v.Name || other.Spec.Local == nil {
+		if other.Name == v.Name || persistentvolume.NodePath(other) == "" {
 			return false
+		}
+		if f, is := foreignOf(other); is && persistentvolume.ShareNode(other, v) {
+			foreign = append(foreign, f)
 		}
 		overlaps := names.OverlapElsewhere
 		if other.Labels[flexlvmv1.LabelDiscoveredOn] == v.Labels[flexlvmv1.LabelDiscoveredOn] {
@@ -83,9 +87,9 @@ func (s *discoverer) checkOnlyVolume(ctx context.Context, v *corev1.PersistentVo
 		return err
 	}
 	if len(others) > 0 {
-		return fmt.Errorf("PersistentVolume %s also names this disk (%s); nothing is cleaned until one of them is deleted", others[0].Name, others[0].Spec.Local.Path)
+		return fmt.Errorf("PersistentVolume %s also names this disk (%s); nothing is cleaned until one of them is deleted", others[0].Name, persistentvolume.NodePath(&others[0]))
 	}
-	return nil
+	return checkPlaces(found, foreign, s.resolve(ctx, foreign))
 }
 
 // firstScanTimeout is how long groups wait for the first scan. Then they report that they wait.

@@ -80,10 +80,15 @@ func Hostnames(object *corev1.PersistentVolume) (out []string) {
 		return nil
 	}
 	for _, term := range affinity.Required.NodeSelectorTerms {
-		for _, e := range term.MatchExpressions {
-			if e.Key == corev1.LabelHostname && e.Operator == corev1.NodeSelectorOpIn {
-				out = append(out, e.Values...)
-			}
+		out = append(out, hostnamesOf(term)...)
+	}
+	return out
+}
+
+func hostnamesOf(term corev1.NodeSelectorTerm) (out []string) {
+	for _, e := range term.MatchExpressions {
+		if e.Key == corev1.LabelHostname && e.Operator == corev1.NodeSelectorOpIn {
+			out = append(out, e.Values...)
 		}
 	}
 	return out

@@ -33,16 +33,16 @@ func (c *Controller) takenBy(wanted *corev1.PersistentVolume) (reason, why strin
 			overlaps = disk.Overlap
 		}
 		if overlaps(namesOf(wanted)) {
-			return "DiskTaken", fmt.Sprintf("PersistentVolume %s (%s, %s on node %s) has the disk; offer it at one path of one node only, and delete that PersistentVolume only once nobody needs its data", v.Name, disk.ID, v.Spec.Local.Path, v.Labels[flexlvmv1.LabelDiscoveredOn])
+			return "DiskTaken", fmt.Sprintf("PersistentVolume %s (%s, %s on node %s) has the disk; offer it at one path of one node only, and delete that PersistentVolume only once nobody needs its data", v.Name, disk.ID, persistentvolume.NodePath(v), v.Labels[flexlvmv1.LabelDiscoveredOn])
 		}
 		if persistentvolume.SharePath(v, wanted) {
-			return "PathTaken", fmt.Sprintf("%s has PersistentVolume %s, which another program has created; once that is released, clean the disk and delete it", v.Spec.Local.Path, v.Name)
+			return "PathTaken", fmt.Sprintf("%s has PersistentVolume %s, which another program has created; once that is released, clean the disk and delete it", persistentvolume.NodePath(v), v.Name)
 		}
 	}
 	return "", ""
 }
 
-// listLocals lists the local PersistentVolumes, at most once per round and only if a PersistentVolume is to be created:
+// listLocals lists the local and hostPath PersistentVolumes, at most once per round and only if a PersistentVolume is to be created:
 // the provisioner's caches hold few of the PersistentVolumes that other programs create. An error lasts for the rest
 // of the round, because every disk would wait for the same list.
 func (c *Controller) listLocals(ctx context.Context) error {
@@ -60,7 +60,7 @@ func (c *Controller) allLocals(ctx context.Context) ([]corev1.PersistentVolume, 
 			return nil, fmt.Errorf("list PersistentVolumes: %w", err)
 		}
 		for i := range list.Items {
-			if list.Items[i].Spec.Local != nil {
+			if persistentvolume.NodePath(&list.Items[i]) != "" {
 				found = append(found, stripLocal(&list.Items[i]))
 			}
 		}
@@ -77,7 +77,7 @@ func (c *Controller) listPage(ctx context.Context, options metav1.ListOptions) (
 	return c.Client.CoreV1().PersistentVolumes().List(ctx, options)
 }
 
-// stripLocal returns a local PersistentVolume with only the fields that takenBy needs.
+// stripLocal returns a local or hostPath PersistentVolume with only the fields that takenBy needs.
 func stripLocal(v *corev1.PersistentVolume) corev1.PersistentVolume {
 	return corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
@@ -89,7 +89,7 @@ func stripLocal(v *corev1.PersistentVolume) corev1.PersistentVolume {
 			Labels: map[string]string{flexlvmv1.LabelDiscoveredOn: v.Labels[flexlvmv1.LabelDiscoveredOn]},
 		},
 		Spec: corev1.PersistentVolumeSpec{
-			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: v.Spec.Local}, NodeAffinity: v.Spec.NodeAffinity,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: v.Spec.Local, HostPath: v.Spec.HostPath}, NodeAffinity: v.Spec.NodeAffinity,
 		},
 	}
 }

@@ -64,7 +64,7 @@ type Controller struct {
 	// that was already used: in this round, and in the previous one.
 	usedOffers, previousUsedOffers map[string]time.Time
 	warned                         map[warning]time.Time     // when the last event was sent, if in the last hour
-	locals                         []corev1.PersistentVolume // all local PersistentVolumes, flexlvm's or not, in this round; nil: not listed yet
+	locals                         []corev1.PersistentVolume // all local and hostPath PersistentVolumes, flexlvm's or not, in this round; nil: not listed yet
 	localsErr                      error                     // why they cannot be listed in this round
 	retries                        controlplane.Retries[attempt]
 }

@@ -177,7 +177,7 @@ func TestLoopDevicesOfTwoNodes(t *testing.T) {
 	for node, want := range map[string]int{"n1": 1, "n2": 2} {
 		w := newWorld(t)
 		w.node("n2", map[string]string{corev1.LabelHostname: "host-2"})
-		w.found().Aliases = loop
+		w.found().Disk = loop
 		second := w.report.DeepCopy()
 		second.Name, second.Status.Discovered[0].Disk, second.Status.Discovered[0].Path = node, loop, "/mnt/fast/b"
 		if node == w.report.Name {
@@ -232,6 +232,14 @@ func TestNothingIsMade(t *testing.T) {
 			require.NoError(w.t, err)
 		}
 	}
+	hostPath := func(path string) func(w *world) {
+		return func(w *world) {
+			v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "by-hand"}}
+			v.Spec.HostPath = &corev1.HostPathVolumeSource{Path: path}
+			_, err := w.client.CoreV1().PersistentVolumes().Create(w.t.Context(), v, metav1.CreateOptions{})
+			require.NoError(w.t, err)
+		}
+	}
 	for name, c := range map[string]struct {
 		change  func(w *world)
 		says    string
@@ -281,6 +289,9 @@ func TestNothingIsMade(t *testing.T) {
 		"another system's, above":  {other("host-1", "/mnt/fast"), "PathTaken", 0},
 		"another system's, below":  {other("host-1", "/mnt/fast/a/b"), "PathTaken", 0},
 		"another system's, beside": {other("host-1", "/mnt/fast/ab"), "Discovered", 1},
+		"a hostPath":               {hostPath("/mnt/fast/a"), "PathTaken /mnt/fast/a of node n1 gets no PersistentVolume: /mnt/fast/a has PersistentVolume by-hand", 0},
+		"a hostPath above":         {hostPath("/mnt"), "PathTaken", 0},
+		"a hostPath beside":        {hostPath("/mnt/slow"), "Discovered", 1},
 		"another node's":           {other("host-2", "/mnt/fast/a"), "Discovered", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
