@@ -43,7 +43,7 @@ func checkResumed(dir, path string) error {
 	}
 	below, err := os.ReadDir(dir + "/slaves")
 	if err != nil && (!other || !errors.Is(err, os.ErrNotExist)) {
-		return fmt.Errorf("see what device %s stands on: %w", path, err)
+		return fmt.Errorf("find the devices below %s: %w", path, err)
 	}
 	for _, d := range below {
 		if err := checkResumed(dir+"/slaves/"+d.Name(), path); err != nil {

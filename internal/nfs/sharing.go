@@ -12,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
 
 // A location is what a PersistentVolume mounts from an NFS server, in a form that can be compared.
@@ -21,34 +23,13 @@ type location struct {
 	uid          types.UID
 }
 
-// locationOf returns the location of a PersistentVolume of any driver; false if it is not known to lie on an NFS
-// server. Of CSI drivers, it knows those that name server, share and subdir as csi-driver-nfs does.
+// locationOf returns the location of a PersistentVolume of any driver; false if it is not known to be on an NFS server.
 func locationOf(v *corev1.PersistentVolume) (location, bool) {
-	out := location{volume: v.Name, uid: v.UID}
-	switch source := v.Spec.PersistentVolumeSource; {
-	case source.NFS != nil:
-		out.server, out.path = source.NFS.Server, source.NFS.Path
-	case source.CSI != nil:
-		var directory string
-		for key, value := range source.CSI.VolumeAttributes {
-			switch strings.ToLower(key) {
-			case "server":
-				out.server = value
-			case "share":
-				out.path = value
-			case "subdir":
-				directory = value
-			}
-		}
-		if out.path != "" {
-			out.path = path.Join(out.path, directory)
-		}
-	}
-	if out.server == "" || out.path == "" {
+	server, dir := persistentvolume.NFSDirectory(v)
+	if server == "" || dir == "" {
 		return location{}, false
 	}
-	out.server, out.path = canonicalServer(out.server), path.Clean("/"+out.path)
-	return out, true
+	return location{volume: v.Name, uid: v.UID, server: canonicalServer(server), path: path.Clean("/" + dir)}, true
 }
 
 // canonicalServer returns the same string for different spellings of a host name or an address. Whether two names

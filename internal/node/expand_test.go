@@ -44,5 +44,5 @@ func TestSnapshotsKeepABlockVolumeFromGrowing(t *testing.T) {
 	require.Equal(t, old, rec.Size)
 
 	lv.HasSnapshots = false
-	require.ErrorContains(t, e.extendAndRecord(t.Context(), &f, lv, grown, spec), "see what the device stands on", "it would be zeroed")
+	require.ErrorContains(t, e.extendAndRecord(t.Context(), &f, lv, grown, spec), "find the devices below it", "it would be zeroed")
 }
