@@ -11,8 +11,8 @@ type DeclaredGroup struct {
 	// Message explains the state.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Disks that the group consists of, at most 64. While the group is not there, those of which it last consisted,
-	// with a reason.
+	// Disks that the group consists of, at most 64. If the last pass did not find the group, or failed, those of which
+	// it last consisted, with a reason.
 	// +listType=atomic
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
@@ -32,7 +32,7 @@ type DeclaredDisk struct {
 	// Path is the current path of its device.
 	// +optional
 	Path string `json:"path,omitempty"`
-	// Reason why the disk is not used, or is listed although its group is not there.
+	// Reason why the disk is not used, or why it is listed although the last pass did not see it in the group.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 }

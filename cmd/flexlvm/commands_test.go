@@ -114,9 +114,10 @@ func TestThinPoolOfANewGroup(t *testing.T) {
 func TestEmptyNames(t *testing.T) {
 	for _, verb := range []string{"show", "undelete", "forget", "retain", "disown"} {
 		for says, args := range map[string][]string{
-			"NAME: is empty":    {""},
-			"--group: is empty": {"pvc-1", "--group="},
-			"name one volume":   {"pvc-1", "pvc-2"},
+			"NAME: is empty":                   {""},
+			"no volume group before the slash": {"/pvc-1"},
+			"--group: is empty":                {"pvc-1", "--group="},
+			"name one volume":                  {"pvc-1", "pvc-2"},
 		} {
 			root := newRoot()
 			root.SetArgs(append([]string{"volumes", verb}, args...))

@@ -162,6 +162,9 @@ func oneVolume(cmd *cobra.Command, args []string) error {
 	if args[0] == "" {
 		return &volume.FieldError{Field: "NAME", Reason: "is empty; `flexlvm volumes list` shows all volumes"}
 	}
+	if group, _, named := strings.Cut(args[0], "/"); named && group == "" {
+		return &volume.FieldError{Field: "NAME", Value: args[0], Reason: "has no volume group before the slash"}
+	}
 	if f := cmd.Flags().Lookup("group"); f.Changed && f.Value.String() == "" {
 		return &volume.FieldError{Field: "--group", Reason: "is empty; name the volume group, or leave the flag out"}
 	}

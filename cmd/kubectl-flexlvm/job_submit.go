@@ -34,8 +34,9 @@ number of workers. The claim is deleted with the job; the StorageClass determine
 files are deleted, too. With --volume-per-worker, each worker has its own volume instead, of any
 StorageClass, including cloud disks and local volumes. See docs/jobs.md.
 
-Run again with the same settings, it creates what an earlier run could not. An existing job of
-that name with other settings is not changed; submit prints the differences.`,
+Run again with the same settings, it creates what an earlier run could not, and starts the job. An
+existing job of that name with other settings is not changed; submit prints the differences. A claim
+job-NAME that is not the job's own is refused.`,
 		Example: `  kubectl flexlvm job submit --name count --workers 4 --image busybox:1.36 -- sh -c 'cd $(/flexlvm/flexlvm-job worker-dir) && date >part'`,
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd, s, args) },
 	}
@@ -101,7 +102,7 @@ func submitted(job *batchv1.Job) string {
 		return fmt.Sprintf("job.batch/%s in namespace %s was not started: it already exists with the same settings and has ended (%s); to run it again, %s", job.Name, job.Namespace, how, again)
 	}
 	if job.Spec.Suspend != nil && *job.Spec.Suspend {
-		return fmt.Sprintf(`job.batch/%s in namespace %s was not started: it already exists with the same settings and is suspended; kubectl patch job %[1]s -n %[2]s -p '{"spec":{"suspend":false}}' resumes it`, job.Name, job.Namespace)
+		return fmt.Sprintf(`job.batch/%s in namespace %s exists and is suspended, so no worker runs; unless something else resumes it, kubectl patch job %[1]s -n %[2]s -p '{"spec":{"suspend":false}}' does`, job.Name, job.Namespace)
 	}
 	return fmt.Sprintf("job.batch/%s started in namespace %s", job.Name, job.Namespace)
 }

@@ -119,7 +119,7 @@ func TestSubmittedAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "job.batch/count started in namespace team", submitted(job))
 	job.Spec.Suspend = &suspend
-	require.Contains(t, submitted(job), "is suspended; kubectl patch job count -n team -p '{\"spec\":{\"suspend\":false}}' resumes it")
+	require.Contains(t, submitted(job), "is suspended, so no worker runs; unless something else resumes it, kubectl patch job count -n team -p '{\"spec\":{\"suspend\":false}}' does")
 	job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
 	require.Contains(t, submitted(job), "to run it again, first copy the files of its claim job-count that are needed, because the claim is deleted with it, and then delete it")
 

@@ -57,11 +57,11 @@ func noArguments(cmd *cobra.Command, args []string) error {
 // that is not set, and without a name another object than the user means may be selected.
 func checkNamed(cmd *cobra.Command, args []string, flags ...string) error {
 	if slices.Contains(args, "") {
-		return fmt.Errorf("%q: a name is empty; give all names of %s, or see --help", args, cmd.CommandPath())
+		return fmt.Errorf("%q: a name is empty (is a variable not set?); see %s --help", args, cmd.CommandPath())
 	}
 	for _, name := range flags {
 		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
-			return fmt.Errorf("--%s %q: is empty; give a name, or leave the flag out", name, f.Value)
+			return fmt.Errorf("--%s is empty (is a variable not set?); give a name, or leave the flag out", name)
 		}
 	}
 	return nil

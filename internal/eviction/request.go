@@ -58,6 +58,8 @@ func (x *index) requestedVolume(view View, r Request) (*inventory.Volume, error)
 		return nil, x.whyAbsent(key)
 	case v.State == volume.Doomed:
 		return nil, errEvicted(key)
+	case v.State == "" && v.DirectoryPool != "" && v.DirectoryPool == v.Name:
+		return nil, fmt.Errorf("%s is not a volume: %s", key, v.Problem)
 	case v.State == "" && v.Layout == volume.Directory:
 		return nil, fmt.Errorf("the record of volume %s in directory pool %s is invalid (%s); %s", key, v.Pool(), v.Problem, volume.Remedy(v.Unknown, "correct it"))
 	case v.State == "":

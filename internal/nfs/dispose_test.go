@@ -22,6 +22,7 @@ func TestRemovalOfWhatIsToBeKeptByNow(t *testing.T) {
 	}{
 		"policy":  {func(r *rig) { r.now.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain }, ""},
 		"archive": {func(r *rig) { r.now.Annotations[AnnotationOnDelete] = "archive" }, "annotation nfs.flexlvm.io/on-delete has changed from delete to archive"},
+		"retain":  {func(r *rig) { r.now.Annotations[AnnotationOnDelete] = "retain" }, "annotation nfs.flexlvm.io/on-delete has changed from delete to retain"},
 		"silence": {func(r *rig) { r.failure = errors.New("away") }, "away"},
 	}
 	for name, tt := range tests {
@@ -47,6 +48,10 @@ func TestRemovalOfWhatIsToBeKeptByNow(t *testing.T) {
 			left, err := os.ReadDir(doomed)
 			require.NoError(t, err)
 			require.NotEmpty(t, left)
+			if name == "retain" {
+				require.ErrorContains(t, r.Delete(t.Context(), v), "a part of it was removed, and the rest is called "+filepath.Base(doomed))
+				require.DirExists(t, doomed)
+			}
 			if name != "archive" {
 				return
 			}

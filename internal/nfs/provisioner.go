@@ -164,8 +164,7 @@ func (p *Provisioner) Delete(ctx context.Context, seen *corev1.PersistentVolume)
 	case Remove:
 		return p.remove(ctx, v, at)
 	case Retain:
-		p.say(v, corev1.EventTypeNormal, eventRetained, "the claim is gone; directory %s stays, as its class says (onDelete: %s)", at, Retain)
-		return nil
+		return p.retain(ctx, v, at)
 	}
 	return &volume.FieldError{Field: AnnotationOnDelete, Value: string(onDelete), Reason: "is not handled"}
 }
@@ -203,15 +202,31 @@ func (p *Provisioner) confirm(ctx context.Context, v *corev1.PersistentVolume, d
 	return err
 }
 
+// retain leaves a directory as it is, also if its server does not answer. If its removal had begun, the PersistentVolume
+// stays, because nothing else names what is left.
+func (p *Provisioner) retain(ctx context.Context, v *corev1.PersistentVolume, at place) error {
+	var found finding
+	err := p.gate(at).do(ctx, at.volume, func(_ context.Context, root *os.Root) (err error) {
+		found, err = find(root, at)
+		return err
+	})
+	if err == nil && found == doomed {
+		return fmt.Errorf("retain directory %s: a part of it was removed, and the rest is called %s: set annotation %s to %s, or the reclaim policy to Retain", at.name, doomedPrefix+at.name, AnnotationOnDelete, Archive)
+	}
+	p.say(v, corev1.EventTypeNormal, eventRetained, "the claim is gone; directory %s stays, as its class says (onDelete: %s)", at, Retain)
+	return nil
+}
+
 func (p *Provisioner) archive(ctx context.Context, v *corev1.PersistentVolume, at place) error {
-	if _, err := p.begin(ctx, v, at); err != nil {
+	state, err := p.begin(ctx, v, at)
+	if err != nil {
 		return fmt.Errorf("archive directory %s: %w", at.name, err)
 	}
 	if err := p.confirm(ctx, v, Archive); err != nil {
 		return err // unchanged: the library recognises an IgnoredError by its type
 	}
 	var found finding
-	err := p.gate(at).do(ctx, at.volume, func(ctx context.Context, root *os.Root) (err error) {
+	err = p.gate(at).do(ctx, at.volume, func(ctx context.Context, root *os.Root) (err error) {
 		found, err = archive(ctx, root, at)
 		return err
 	})
@@ -224,6 +239,10 @@ func (p *Provisioner) archive(ctx context.Context, v *corev1.PersistentVolume, a
 	}
 	kept := at
 	kept.name = archivedPrefix + at.name
+	if state == doomed {
+		p.say(v, corev1.EventTypeNormal, eventArchived, "the claim is gone; what its removal had left of its directory is kept as %s, which only root can read, until somebody removes it", kept)
+		return nil
+	}
 	p.say(v, corev1.EventTypeNormal, eventArchived, "the claim is gone; its directory is kept as %s until somebody removes it", kept)
 	return nil
 }

@@ -74,7 +74,7 @@ func admit(spec volume.Spec, t volume.Tags, groupUUID string) error {
 	case volume.Unreferenced:
 		return refused("volume %s/%s is unreferenced: its claim was deleted and its space may be taken back at any time; bring it back first (`flexlvm volumes undelete %s --no-manifests`, if its PersistentVolume is there)", spec.Group, spec.Name, spec.Name)
 	case volume.Retained:
-		return refused("volume %s/%s is retained: its PersistentVolume was deleted; bring it back first (`flexlvm volumes undelete %s --no-manifests`, if its PersistentVolume is there)", spec.Group, spec.Name, spec.Name)
+		return refused("volume %s/%s is retained: its PersistentVolume was deleted, or somebody has retained the volume; bring it back first (`flexlvm volumes undelete %s --no-manifests`, if its PersistentVolume is there)", spec.Group, spec.Name, spec.Name)
 	}
 	return refused("volume %s/%s is being removed", spec.Group, spec.Name)
 }

@@ -118,7 +118,7 @@ func (e *Engine) wipeRest(ctx context.Context, lv lvm.LogicalVolume, tags volume
 	return nil
 }
 
-// eraseHeader overwrites the header of an encrypted volume, without which nobody can read the rest. It precedes a
+// eraseHeader overwrites the header of an encrypted volume, without which only the header of a copy can decrypt the rest. It precedes a
 // discard, which some disks do not support, and after which others keep the data.
 //
 // A full thin pool is no reason to keep a volume. It fails only writes to blocks that the volume shares with a copy, or
@@ -131,7 +131,7 @@ func (e *Engine) eraseHeader(ctx context.Context, lv lvm.LogicalVolume, f wipeab
 	switch {
 	case lv.Shape.Layout == volume.Thin && errors.Is(err, unix.ENOSPC):
 		e.log.WithError(err).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).
-			Warn("the header of the encrypted volume is only discarded: it is shared with a copy, and the thin pool is full")
+			Warn("the header of the encrypted volume is only discarded, not overwritten everywhere: the thin pool is full, and parts of the header are shared with a copy or already discarded")
 		return nil
 	case err != nil:
 		return fmt.Errorf("erase the header of encrypted volume %s/%s: %w", lv.Group, lv.Name, err)
@@ -144,7 +144,7 @@ func (e *Engine) eraseHeader(ctx context.Context, lv lvm.LogicalVolume, f wipeab
 func (e *Engine) logNotDiscarded(lv lvm.LogicalVolume, tags volume.Tags) {
 	left := "what the volume held stays there until something overwrites it; use a class with wipe: zero if that matters"
 	if tags.LUKS != "" {
-		left = "what the volume held stays there, encrypted; the header, without which nobody can read it, was overwritten"
+		left = "what the volume held stays there, encrypted; its header was overwritten, so only the header and key of a copy, a snapshot or the source can read it"
 	}
 	e.log.WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("a disk of the removed volume cannot discard: " + left)
 }

@@ -54,7 +54,7 @@ func TestDiscard(t *testing.T) {
 		err    error
 	}{
 		"encrypted, discards":         {device: fakeDevice{discards: true}, tags: sealed, did: append([]string{header, "sync"}, all...)},
-		"encrypted, does not":         {tags: sealed, did: []string{header, "sync", all[0]}, logs: []string{"cannot discard: what the volume held stays there, encrypted; the header"}},
+		"encrypted, does not":         {tags: sealed, did: []string{header, "sync", all[0]}, logs: []string{"cannot discard: what the volume held stays there, encrypted; its header was overwritten"}},
 		"encrypted, mirrored":         {device: fakeDevice{discards: true}, tags: sealed, layout: volume.Raid1, wiped: 20 * volume.MiB, did: append([]string{header, "sync"}, all...)},
 		"encrypted, wiped in part":    {device: fakeDevice{discards: true}, tags: sealed, wiped: 20 * volume.MiB, did: all[2:]},
 		"the store of a snapshot":     {device: fakeDevice{discards: true}, tags: sealed, size: 4 * volume.MiB, did: []string{"zero 0 B+4 MiB", "sync", "discard 0 B+4 MiB", "sync"}},

@@ -230,7 +230,7 @@ func (s *declarations) reportOf(name, group string) flexlvmv1.DeclaredGroup {
 	return s.reported[at]
 }
 
-// formerMember is the reason of a disk that is still reported although its group is not there.
+// formerMember is the reason of a disk that is still reported although the last pass did not find its group, or failed.
 const formerMember = "was in the group when that was last seen"
 
 // keepEvidence keeps the disks of a group that was created and is not there any more in the report, because after the

@@ -186,7 +186,8 @@ func (d *Daemon) checkUnnamed(ctx context.Context, v inventory.Volume) error {
 }
 
 // checkNoReplica returns an error if a PersistentVolume of any node names a volume that is a replica of a dataset. All
-// replicas of a dataset have the same volume name, so a replica of another node is distinguished by its volume group.
+// replicas of a dataset have the same volume name, so a replica of another node is distinguished by its volume group. The
+// readers' PersistentVolume has the label, too, and keeps the volume while the dataset exists: Parse refuses it.
 func (d *Daemon) checkNoReplica(ctx context.Context, v inventory.Volume) error {
 	hash, is := replica.HashOf(string(v.Name))
 	switch {

@@ -12,7 +12,7 @@ import (
 
 // chooseNode picks the node for a claim whose class binds immediately, so that no scheduler has chosen one:
 // of the nodes that accept pods and have room for the volume, the one with the most room. A node that offers less for a
-// while, so that the scheduler chooses another, is no exception. If an earlier attempt may have written the
+// while, to keep the scheduler away, counts with all of its room. If an earlier attempt may have written the
 // PersistentVolume, it is the same node again, because its room stays reserved there anyway.
 func (p *Provisioner) chooseNode(class *storagev1.StorageClass, parameters Parameters, want ledger.Want) (string, error) {
 	eligible := func(name string) bool {

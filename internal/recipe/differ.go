@@ -34,7 +34,7 @@ func (s Settings) sameAs(job *batchv1.Job) error {
 	is, wanted := container(job.Spec.Template.Spec.Containers), container(want.Spec.Template.Spec.Containers)
 	d.add("--image", is.Image, wanted.Image)
 	d.add("the command", command(is.Command), command(wanted.Command))
-	d.add("--mount-path", path.Clean(mountOf(is).MountPath), path.Clean(mountOf(wanted).MountPath))
+	d.add("--mount-path", mountPath(is), mountPath(wanted))
 	d.add("a read-only volume (--access-mode ReadOnlyMany)", mountOf(is).ReadOnly, mountOf(wanted).ReadOnly)
 	d.add("--size-per-worker", workerSize(is), workerSize(wanted))
 	d.add("the volume of each worker", ownTemplate(job.Spec.Template.Spec), ownTemplate(want.Spec.Template.Spec))
@@ -43,8 +43,11 @@ func (s Settings) sameAs(job *batchv1.Job) error {
 }
 
 // BeforeDeletion returns what to do before a job is deleted, because its volumes are deleted with it; empty if it has
-// none.
+// none, or if its start was interrupted, so that its claim may not exist.
 func BeforeDeletion(job *batchv1.Job) string {
+	if job.Annotations[AnnotationStarting] != "" {
+		return ""
+	}
 	if ownVolume(job) != nil {
 		return fmt.Sprintf("copy the files of its workers that are needed (`kubectl flexlvm job collect %s -n %s`), because the claims are deleted with it", job.Name, job.Namespace)
 	}
@@ -118,12 +121,20 @@ func mountOf(c corev1.Container) corev1.VolumeMount {
 	return corev1.VolumeMount{}
 }
 
-// workerSize returns the size of a worker's share of the volume in bytes; empty without a volume.
+// mountPath returns where the volume is mounted in a worker; none without a volume.
+func mountPath(c corev1.Container) string {
+	if m := mountOf(c); m.MountPath != "" {
+		return path.Clean(m.MountPath)
+	}
+	return "none"
+}
+
+// workerSize returns the size of a worker's share of the volume in bytes; none without a volume.
 func workerSize(c corev1.Container) string {
 	for _, e := range c.Env {
 		if e.Name == jobvolume.EnvSize {
 			return e.Value
 		}
 	}
-	return ""
+	return "none"
 }

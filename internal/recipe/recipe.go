@@ -139,7 +139,8 @@ func (s Settings) labels() map[string]string {
 }
 
 // Job returns the Indexed Job: each worker completes once, in any order and on any node,
-// and finds its number in JOB_COMPLETION_INDEX. Its pods wait until the claim exists.
+// and finds its number in JOB_COMPLETION_INDEX. Its pods would use any claim of that
+// name, so Start creates it suspended.
 func (s Settings) Job() *batchv1.Job {
 	workers, mode := int32(s.Workers), batchv1.IndexedCompletion
 	job := &batchv1.Job{

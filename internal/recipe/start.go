@@ -3,6 +3,7 @@ package recipe
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -99,9 +100,13 @@ func ownedBy(ctx context.Context, client kubernetes.Interface, job *batchv1.Job,
 		return fmt.Errorf("get claim %s/%s: %w", want.Namespace, want.Name, err)
 	}
 	for _, owner := range claim.OwnerReferences {
-		if owner.UID == job.UID && claim.DeletionTimestamp == nil {
-			return sameClaim(job, claim, want)
+		if owner.UID != job.UID {
+			continue
 		}
+		if claim.DeletionTimestamp != nil {
+			return fmt.Errorf("claim %s/%s of this job is being deleted; once it is gone, start the job again with the same settings", claim.Namespace, claim.Name)
+		}
+		return sameClaim(job, claim, want)
 	}
 	if job.Annotations[AnnotationStarting] == "" {
 		return foreignErr(claim, want)
@@ -133,7 +138,7 @@ func resume(ctx context.Context, client kubernetes.Interface, job *batchv1.Job) 
 			return err
 		}
 		if now.UID != uid {
-			return fmt.Errorf("it was deleted, and another job of that name created")
+			return errReplaced
 		}
 		if now.Annotations[AnnotationStarting] != "" { // not started by another call, and suspended by a person since
 			patch, err := startPatch(now.ResourceVersion)
@@ -147,11 +152,16 @@ func resume(ctx context.Context, client kubernetes.Interface, job *batchv1.Job) 
 		job = now
 		return nil
 	})
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err), errors.Is(err, errReplaced):
+		return nil, fmt.Errorf("start job %s/%s: %w", job.Namespace, job.Name, err)
+	case err != nil:
 		return nil, fmt.Errorf("start job %s/%s (it stays suspended until it is started again with the same settings): %w", job.Namespace, job.Name, err)
 	}
 	return job, nil
 }
+
+var errReplaced = errors.New("it was deleted, and another job of that name created")
 
 // startPatch returns the patch that starts a suspended job, unless the job has changed since.
 func startPatch(resourceVersion string) ([]byte, error) {
