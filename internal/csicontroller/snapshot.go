@@ -83,7 +83,7 @@ func (s *Service) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotReque
 	case err != nil:
 		return nil, fmt.Errorf("get PersistentVolume %q: %w", name, err)
 	case !persistentvolume.IsSnapshot(object):
-		return nil, status.Errorf(codes.AlreadyExists, "PersistentVolume %q exists and is of no snapshot", name)
+		return nil, status.Errorf(codes.AlreadyExists, "PersistentVolume %q exists and is not a snapshot's", name)
 	case sourceOf(object) != r.GetSourceVolumeId():
 		return nil, status.Errorf(codes.AlreadyExists, "snapshot %q exists and is of the volume %s", r.GetName(), sourceOf(object))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"k8s.io/utils/exec"
 
@@ -20,6 +21,7 @@ type Machine struct {
 	// checkNoUsers fails if a process or a loop device has a device open.
 	checkNoUsers func(device string) error
 	reads        *disk.Reads
+	resolving    sync.Mutex
 }
 
 // NewMachine returns this machine. It erases at most that many bytes, and deletes at most that many

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/flexlvm/flexlvm/internal/disk"
 	"github.com/flexlvm/flexlvm/internal/diskid"
 	"github.com/flexlvm/flexlvm/internal/mountinfo"
 )
@@ -26,11 +27,15 @@ type Place struct {
 	Device   diskid.Names // of the device; empty for a file or directory
 }
 
-// Resolve returns where the paths lead.
+// Resolve returns where the paths lead. It waits for disks that hang no longer than disk.ReadTime in all.
 func (m *Machine) Resolve(ctx context.Context, paths []string) (out []Place) {
 	if len(paths) == 0 {
 		return nil
 	}
+	m.resolving.Lock() // Reads would take the disk of a path that another call resolves for one that hangs
+	defer m.resolving.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, disk.ReadTime)
+	defer cancel()
 	mounts, err := m.finder.Host.Mounts()
 	for _, at := range paths {
 		one := Place{Path: at, Err: err}

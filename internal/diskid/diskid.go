@@ -73,9 +73,17 @@ func (n Names) withoutLocal() Names {
 	return n
 }
 
-// localOverlaps reports whether one of the IDs is local, and both are on the same devices.
+// localOverlaps reports whether one of the IDs is local, and both are on the same devices. Without mappings, that is known
+// only of a single disk, because the partitions of a RAID are on the same disks, too.
 func (n Names) localOverlaps(other Names) bool {
-	return (IsLocal(n.ID) || IsLocal(other.ID)) && sameDevices(n.devices(), other.devices())
+	if !IsLocal(n.ID) && !IsLocal(other.ID) {
+		return false
+	}
+	a, b := n.devices(), other.devices()
+	if slices.ContainsFunc(a, isMapping) || slices.ContainsFunc(b, isMapping) {
+		return sameDevices(a, b)
+	}
+	return len(a) == 1 && slices.Equal(a, b)
 }
 
 // Exchanged reports whether another disk has got the local ID of n: now is not on the devices that n was on, if those are
@@ -85,16 +93,22 @@ func (n Names) Exchanged(now Names) bool {
 	return n.ID == now.ID && IsLocal(n.ID) && len(was) > 0 && !sameDevices(was, now.devices())
 }
 
-// devices returns the aliases that are IDs of devices, and not local.
+// devices returns the aliases that are IDs of devices, and not local. A multipath device is left out, because its disks
+// are among them, and multipathd may begin to use them at any time.
 func (n Names) devices() []string {
-	return slices.DeleteFunc(slices.Clone(n.Aliases), func(id string) bool { return IsLocal(id) || strings.HasPrefix(id, "fs-") })
+	return slices.DeleteFunc(slices.Clone(n.Aliases), func(id string) bool {
+		return IsLocal(id) || strings.HasPrefix(id, "fs-") || strings.HasPrefix(id, "dm-mpath-")
+	})
 }
+
+// isMapping reports whether an ID is that of a device-mapper device.
+func isMapping(id string) bool { return strings.HasPrefix(id, "dm-") }
 
 // sameDevices reports whether these are the IDs of the same devices, although some of them may have been added or replaced:
 // a disk of a RAID, or a mapping below a logical volume that has a snapshot. Several logical volumes are on the same disks,
 // so if there are mappings, those are compared.
 func sameDevices(a, b []string) bool {
-	isDisk := func(id string) bool { return !strings.HasPrefix(id, "dm-") }
+	isDisk := func(id string) bool { return !isMapping(id) }
 	mappings, others := slices.DeleteFunc(slices.Clone(a), isDisk), slices.DeleteFunc(slices.Clone(b), isDisk)
 	if len(mappings) == 0 && len(others) == 0 {
 		return slices.ContainsFunc(a, func(id string) bool { return slices.Contains(b, id) })

@@ -56,27 +56,30 @@ func TestNamesOverlapOfPlainMappings(t *testing.T) {
 	const lv, other, pool = "dm-LVM-a", "dm-LVM-b", "dm-LVM-p-tpool"
 	for name, c := range map[string]struct {
 		was, now []string
-		want     bool
+		same     bool // the devices, under the same local ID
+		overlap  bool // under another ID
 	}{
-		"one disk":                           {[]string{"naa.1"}, []string{"naa.1"}, true},
-		"two disks":                          {[]string{"naa.1"}, []string{"naa.2"}, false},
-		"two partitions":                     {[]string{"naa.1-part1"}, []string{"naa.1-part2"}, false},
-		"a RAID with a new disk":             {[]string{"naa.1", "naa.2"}, []string{"naa.2", "naa.3"}, true},
-		"a volume that was moved":            {[]string{lv, "naa.1"}, []string{lv, "naa.2"}, true},
-		"two volumes of one disk":            {[]string{lv, "naa.1"}, []string{other, "naa.1"}, false},
-		"two volumes of one pool":            {[]string{lv, pool, "naa.1"}, []string{other, pool, "naa.1"}, false},
-		"a volume with a snapshot":           {[]string{lv, "naa.1"}, []string{lv, lv + "-real", "naa.1"}, true},
-		"a volume, and the disk that it has": {[]string{lv, "naa.1"}, []string{"naa.1"}, false},
-		"a disk that has no ID":              {[]string{"naa.1"}, nil, false},
-		"a loop device":                      {[]string{"naa.1"}, []string{"loop-/a"}, false},
+		"one disk":                           {[]string{"naa.1"}, []string{"naa.1"}, true, true},
+		"two disks":                          {[]string{"naa.1"}, []string{"naa.2"}, false, false},
+		"two partitions":                     {[]string{"naa.1-part1"}, []string{"naa.1-part2"}, false, false},
+		"a RAID with a new disk":             {[]string{"naa.1", "naa.2"}, []string{"naa.2", "naa.3"}, true, false},
+		"two partitions of a RAID":           {[]string{"naa.1", "naa.2"}, []string{"naa.1", "naa.2"}, true, false},
+		"a disk that multipathd has now":     {[]string{"naa.1"}, []string{"dm-mpath-1", "naa.1"}, true, true},
+		"a volume that was moved":            {[]string{lv, "naa.1"}, []string{lv, "naa.2"}, true, true},
+		"two volumes of one disk":            {[]string{lv, "naa.1"}, []string{other, "naa.1"}, false, false},
+		"two volumes of one pool":            {[]string{lv, pool, "naa.1"}, []string{other, pool, "naa.1"}, false, false},
+		"a volume with a snapshot":           {[]string{lv, "naa.1"}, []string{lv, lv + "-real", "naa.1"}, true, true},
+		"a volume, and the disk that it has": {[]string{lv, "naa.1"}, []string{"naa.1"}, false, false},
+		"a disk that has no ID":              {[]string{"naa.1"}, nil, false, false},
+		"a loop device":                      {[]string{"naa.1"}, []string{"loop-/a"}, false, false},
 	} {
 		const id = "dm-CRYPT-PLAIN-data1"
 		was, now := Names{ID: id, Aliases: append([]string{"fs-u"}, c.was...)}, Names{ID: id, Aliases: c.now}
-		require.Equal(t, !c.want, was.Exchanged(now), name)
+		require.Equal(t, !c.same, was.Exchanged(now), name)
 		for _, renamed := range []string{"dm-CRYPT-PLAIN-data2", "fs-v"} {
 			now.ID = renamed
-			require.Equal(t, c.want, was.Overlap(now), name)
-			require.Equal(t, c.want, now.Overlap(was), name)
+			require.Equal(t, c.overlap, was.Overlap(now), name)
+			require.Equal(t, c.overlap, now.Overlap(was), name)
 			require.False(t, was.Exchanged(now), "it has another name")
 		}
 	}

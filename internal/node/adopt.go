@@ -189,7 +189,7 @@ func adoptingTags(was *volume.Tags, tags volume.Tags) (del, add []string) {
 }
 
 // applyQuota puts the existing files under the volume's quota. With lower, a size that exceeds the file system's
-// occupancyOf is lowered to that room. fixed reports whether the file system reserves more for itself than one of
+// room is lowered to that. fixed reports whether the file system reserves more for itself than one of
 // flexlvm's would (volume.Tags.Fixed).
 func (e *Engine) applyQuota(ctx context.Context, c candidate, lower bool) (fixed bool, err error) {
 	f := openedVolume{device: c.device, content: e.contentOf(c.device, c.tags), tags: c.tags}

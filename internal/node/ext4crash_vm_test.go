@@ -134,7 +134,7 @@ func TestExt4Clone(t *testing.T) {
 	require.Equal(t, sum, sumOf(t, m.mount(again, "c")+"/kept"), "by its first mount, of a copy")
 	requireExt4Clone(t, again)
 	x := m.cloneOf(c, "xfs", grown)
-	require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), x), "was made with ext4, and a copy of it cannot be xfs")
+	require.ErrorContains(t, m.CreateCloneAhead(m.ctx(), x), "was created with ext4, and a copy of it cannot be xfs")
 	require.NotContains(t, lvs(), "xfs")
 }
 

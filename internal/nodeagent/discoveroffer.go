@@ -185,7 +185,7 @@ func (s *discoverer) refuseIfHeld(ctx context.Context, c *discoveredCase, was di
 	}
 	switch {
 	case err != nil:
-		c.refuseForNow(was, fmt.Sprintf("cannot check whether another node's PersistentVolume uses it: %v; it is retried", err))
+		c.refuseForNow(was, fmt.Sprintf("cannot check whether another PersistentVolume has it: %v; it is retried", err))
 	case by != nil:
 		c.heldBy(was, by)
 	case foreign != nil:

@@ -122,7 +122,7 @@ func TestDiscoveredWhoseHolderIsNotKnown(t *testing.T) {
 	require.NoError(t, was.Write(r.config.DiscoveredFile))
 	r.api.fail(500, "list unlabelled persistentvolumes")
 	r.start()
-	require.Contains(t, r.discoveredIs(flexlvmv1.DiscoveredRefused).Message, "cannot check whether another node's PersistentVolume uses it")
+	require.Contains(t, r.discoveredIs(flexlvmv1.DiscoveredRefused).Message, "cannot check whether another PersistentVolume has it")
 	now, err := discovery.ReadLedger(r.config.DiscoveredFile)
 	require.NoError(t, err)
 	require.Equal(t, was, now)
