@@ -306,8 +306,8 @@ const (
 	othersReleaseTimeout = time.Second
 )
 
-// requireSpace returns an error if the plan does not fit. It waits for the space of files that were just removed,
-// swept tells whether by this run, to become free.
+// requireSpace returns an error if the plan does not fit. It waits until the space of files that were just removed is
+// free: longer if this run has removed files (swept).
 func (r *run) requireSpace(ctx context.Context, p plan, swept bool) error {
 	timeout := othersReleaseTimeout
 	if swept {

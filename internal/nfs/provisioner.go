@@ -202,15 +202,23 @@ func (p *Provisioner) confirm(ctx context.Context, v *corev1.PersistentVolume, d
 	return err
 }
 
-// retain leaves a directory as it is, also if its server does not answer. If its removal had begun, the PersistentVolume
-// stays, because nothing else names what is left.
-func (p *Provisioner) retain(ctx context.Context, v *corev1.PersistentVolume, at place) error {
+// find is find on the server of a volume.
+func (p *Provisioner) find(ctx context.Context, at place) (finding, error) {
 	var found finding
 	err := p.gate(at).do(ctx, at.volume, func(_ context.Context, root *os.Root) (err error) {
 		found, err = find(root, at)
 		return err
 	})
-	if err == nil && found == doomed {
+	if err != nil {
+		return "", err // found may be written later
+	}
+	return found, nil
+}
+
+// retain leaves a directory as it is, also if its server does not answer. If its removal had begun, the PersistentVolume
+// stays, because nothing else names what is left.
+func (p *Provisioner) retain(ctx context.Context, v *corev1.PersistentVolume, at place) error {
+	if found, err := p.find(ctx, at); err == nil && found == doomed {
 		return fmt.Errorf("retain directory %s: a part of it was removed, and the rest is called %s: set annotation %s to %s, or the reclaim policy to Retain", at.name, doomedPrefix+at.name, AnnotationOnDelete, Archive)
 	}
 	p.say(v, corev1.EventTypeNormal, eventRetained, "the claim is gone; directory %s stays, as its class says (onDelete: %s)", at, Retain)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
 	"path"
 	"strings"
 	"sync"
@@ -118,15 +117,8 @@ func (s *survey) refuse(v *corev1.PersistentVolume) error {
 // and another PersistentVolume names it. Nothing is in use under the name of a directory that has been renamed already
 // or is not there, so then nothing is listed.
 func (p *Provisioner) begin(ctx context.Context, v *corev1.PersistentVolume, at place) (finding, error) {
-	var found finding
-	err := p.gate(at).do(ctx, at.volume, func(_ context.Context, root *os.Root) (err error) {
-		found, err = find(root, at)
-		return err
-	})
-	if err != nil {
-		return "", err
-	}
-	if found == inPlace {
+	found, err := p.find(ctx, at)
+	if err == nil && found == inPlace {
 		err = p.checkUnshared(ctx, v)
 	}
 	return found, err
